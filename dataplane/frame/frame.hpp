@@ -1,0 +1,47 @@
+// A packet and its metadata. The bytes belong to whoever made the pool: mbufs on a port, a slab in a replay or a test.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/bytes.hpp"
+#include "base/ids.hpp"
+#include "base/list.hpp"
+#include "base/units.hpp"
+#include "stats/counters.hpp"
+#include "timer/wheel.hpp"
+#include "wire/parse.hpp"
+
+namespace nbx {
+
+/// What the profile did to a frame; goes into captures as a comment.
+struct Treatment {
+  Drop dropped = Drop::none;
+  bool ecn_marked = false;
+  bool duplicate = false;  // this is the copy
+  bool corrupted = false;
+  bool reordered = false;
+  Duration delay{};  // asked for; zero: none
+
+  [[nodiscard]] bool any() const {
+    return dropped != Drop::none || ecn_marked || duplicate || corrupted || reordered || delay != Duration::zero();
+  }
+};
+
+/// Linked into at most one list or timer at a time.
+struct Frame : TimerNode {
+  std::byte* data = nullptr;
+  std::uint32_t size = 0;
+  std::uint32_t capacity = 0;  // bytes from data that may be written
+  Instant arrival{};           // rx: when the port had it; tx: when the ghost made it
+  wire::Parsed parsed{};
+  Treatment treatment{};
+
+  [[nodiscard]] ConstBytes bytes() const { return {data, size}; }
+  [[nodiscard]] MutableBytes bytes() { return {data, size}; }
+};
+static_assert(sizeof(Frame) <= 192);
+
+using FrameList = List<Frame>;
+
+}  // namespace nbx
