@@ -1,0 +1,138 @@
+// What a profile says about one direction of a port, checked and in SI units: plain data, written by control, read by
+// Impairment. The stages are applied in the order of the members of DirectionSpec, whatever the order in the file;
+// within a stage the first rule whose match accepts the frame is the one that acts.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/ids.hpp"
+#include "base/units.hpp"
+#include "wire/opcode.hpp"
+
+namespace nbx::fabric {
+
+/// Seen from the port: frames that the real node sent, and frames that it is going to receive.
+enum class Direction : std::uint8_t { from_node, to_node };
+
+struct Match {
+  std::vector<GhostId> ghosts;         // empty: any ghost, and transit traffic
+  std::optional<Qpn> dest_qpn;         // as in the BTH
+  std::uint8_t classes = all_classes;  // bits 1 << OpcodeClass
+  std::optional<Psn> psn_first;        // inclusive range on the 24-bit circle
+  std::optional<Psn> psn_last;
+  std::vector<std::uint64_t> nth;      // the n-th frames (from 1, ascending) that the rest of the match accepts; empty: every one
+
+  static constexpr std::uint8_t all_classes = 0x3f;
+};
+
+/// Loss models. Probabilities are in [0, 1].
+struct Bernoulli {
+  double probability = 0;
+};
+/// Two-state Markov chain (Gilbert 1960, Elliott 1963), stepped once per matching frame, with tc-netem's parameter names:
+/// p: good to bad, r: bad to good, loss while good (1-k) and while bad (1-h).
+struct GilbertElliott {
+  double p = 0;
+  double r = 1;
+  double loss_in_bad = 1;
+  double loss_in_good = 0;
+};
+struct EveryNth {
+  std::uint64_t n = 1;
+  std::uint64_t offset = 0;  // the first one is frame number offset + n
+};
+/// Frame numbers, from 1, ascending, among those that match.
+struct Listed {
+  std::vector<std::uint64_t> frames;
+};
+using Selector = std::variant<Bernoulli, GilbertElliott, EveryNth, Listed>;
+
+struct LossRule {
+  Match match;
+  Selector select;
+};
+
+enum class CorruptTarget : std::uint8_t {
+  payload,  // one random bit of the payload (of the headers behind the BTH when there is none); the ICRC stays as it was, hence wrong
+  header,   // one random bit of the IP or transport headers that the ICRC covers
+};
+struct CorruptRule {
+  Match match;
+  Selector select;
+  CorruptTarget target = CorruptTarget::payload;
+};
+
+struct DuplicateRule {
+  Match match;
+  Selector select;
+};
+
+struct EcnRule {
+  Match match;
+  Selector select;  // CE is set on ECT frames; a frame that is not ECT is left alone unless `force`
+  bool force = false;
+};
+
+/// One FIFO per direction with a rate, shared by every frame of the direction.
+struct RateSpec {
+  BitRate rate;                    // 0: not limited
+  std::uint64_t queue_bytes = 0;   // tail drop beyond; must hold at least one frame
+  bool count_overhead = true;      // preamble, FCS and gap count (20 + 4 bytes)
+};
+
+struct Uniform {
+  Duration spread;  // +- spread
+};
+struct Normal {
+  Duration sigma;
+};
+/// Pareto of type I, shifted to mean zero is not attempted: adds scale * (U^(-1/shape) - 1), always >= 0.
+struct Pareto {
+  Duration scale;
+  double shape = 3;
+  Duration cap{};  // longest addition; zero: 1000 * scale
+};
+/// Additions drawn with equal probability from a table (an empirical distribution).
+struct Table {
+  std::vector<Duration> values;
+};
+using Jitter = std::variant<std::monostate, Uniform, Normal, Pareto, Table>;
+
+struct DelayRule {
+  Match match;
+  Duration constant{};
+  Jitter jitter;
+  bool may_reorder = false;  // false: a frame never leaves before one of the same direction that came earlier
+};
+
+/// A selected frame is held until `distance` later frames of the direction have passed it, or `hold_max` has gone by.
+struct ReorderRule {
+  Match match;
+  Selector select;
+  std::uint32_t distance = 1;
+  Duration hold_max = std::chrono::milliseconds{1};
+};
+
+struct DirectionSpec {
+  std::vector<LossRule> loss;
+  std::vector<CorruptRule> corrupt;
+  std::vector<DuplicateRule> duplicate;
+  std::vector<EcnRule> ecn;
+  RateSpec rate;
+  std::vector<DelayRule> delay;
+  std::vector<ReorderRule> reorder;
+  std::uint64_t delay_line_frames = 65536;  // frames that may wait at once; beyond: Drop::delay_line_full
+};
+
+struct ProfileSpec {
+  std::string name;
+  DirectionSpec from_node;
+  DirectionSpec to_node;
+  bool verify_icrc = true;
+};
+
+}  // namespace nbx::fabric
