@@ -34,6 +34,7 @@ struct Frame : TimerNode {
   std::uint32_t size = 0;
   std::uint32_t capacity = 0;  // bytes from data that may be written
   Instant arrival{};           // rx: when the port had it; tx: when the ghost made it
+  GhostId ghost = no_ghost;    // the ghost that made it or will get it
   wire::Parsed parsed{};
   Treatment treatment{};
 

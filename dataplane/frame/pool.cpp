@@ -21,6 +21,7 @@ Frame* FramePool::alloc(std::size_t size) noexcept {
   frame->size = static_cast<std::uint32_t>(size);
   frame->parsed = {};
   frame->treatment = {};
+  frame->ghost = no_ghost;
   return frame;
 }
 

@@ -1,0 +1,96 @@
+// What a ghost does above verbs. A personality is started once per ghost and lives as long as the shard; everything it
+// does happens in callbacks of the transport, the CM, the streams and its timers.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/rng.hpp"
+#include "ghost/ghost.hpp"
+#include "ghost/neighbours.hpp"
+#include "ghost/streams.hpp"
+#include "rdma/cm.hpp"
+#include "rdma/transport.hpp"
+
+namespace nbx::ghost {
+
+/// Defaults for the queue pairs that personalities make.
+struct QpDefaults {
+  std::uint32_t path_mtu = 4096;
+  std::uint8_t timeout = 14;
+  std::uint8_t retry_cnt = 7;
+  std::uint8_t rnr_retry = 7;
+  std::uint8_t min_rnr_timer = 12;
+};
+
+/// Everything a personality may touch.
+struct Context {
+  GhostId ghost;
+  const Directory& directory;
+  rdma::Transport& transport;
+  rdma::Cm& cm;
+  Neighbours& neighbours;
+  Streams& streams;
+  Wheel& wheel;
+  Counters& counters;
+  QpDefaults defaults;
+  Rng rng;
+
+  [[nodiscard]] const Identity& identity() const { return directory[ghost]; }
+};
+
+class Personality {
+ public:
+  virtual void start(Instant now) = 0;
+  /// One line for `nbx ghosts`: what it is doing.
+  [[nodiscard]] virtual std::string status() const = 0;
+  virtual ~Personality() = default;
+};
+
+// One options struct per personality; the variant is what the cluster file can name.
+struct PerftestOptions {
+  std::uint16_t port = 18515;
+};
+struct PingpongOptions {
+  std::uint16_t port = 18515;
+};
+struct RpingOptions {
+  std::uint16_t port = 7174;
+  std::string connect;  // address of a real node: the ghost is the client; empty: the server
+  std::uint32_t count = 10;
+  std::uint32_t size = 100;
+};
+struct RcopsOptions {
+  std::uint16_t port = 7471;
+  std::string connect;
+  std::uint32_t length = 10000;
+};
+struct EchoOptions {  // sends every message back
+  std::uint16_t port = 7475;
+};
+struct SinkOptions {  // takes everything: SEND, WRITE (a region's address and key are in the REP's private data), READ, atomics
+  std::uint16_t port = 7476;
+  std::uint64_t region_bytes = 16 << 20;
+  rdma::Backing backing = rdma::Backing::memory;
+};
+struct SourceOptions {  // a ghost that sends to a listening real node
+  std::string connect;
+  std::uint16_t port = 7477;
+  rdma::WrOpcode operation = rdma::WrOpcode::send;
+  std::uint32_t message_size = 65536;
+  std::uint64_t count = 1000;      // 0: until the connection ends
+  std::uint32_t depth = 16;        // messages in flight
+  Duration start{};                // after the start of the emulator
+  std::uint64_t remote_addr = 0;   // for rdma operations when the peer's REP private data does not tell
+  std::uint32_t rkey = 0;
+};
+using PersonalityOptions = std::variant<PerftestOptions, PingpongOptions, RpingOptions, RcopsOptions, EchoOptions,
+                                        SinkOptions, SourceOptions>;
+
+[[nodiscard]] std::string_view name(const PersonalityOptions& options);
+[[nodiscard]] std::unique_ptr<Personality> make_personality(const PersonalityOptions& options, const Context& context);
+
+}  // namespace nbx::ghost
