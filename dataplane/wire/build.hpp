@@ -49,6 +49,13 @@ class Encapsulation {
   bool ipv6_ = false;
 };
 
+/// Bytes that a CNP carries behind its BTH (A17.9.3).
+inline constexpr std::size_t cnp_reserved_size = 16;
+/// A whole congestion notification packet to `dest_qpn` (A17.9.3). `out` must hold frame_size(cnp_reserved_size)
+/// bytes, which is also the answer.
+std::size_t build_cnp(MutableBytes out, const Encapsulation& encapsulation, Qpn dest_qpn,
+                      std::uint16_t pkey = default_pkey) noexcept;
+
 /// Sets CE in the IP header and mends the IPv4 header checksum. The ICRC does not cover these bits.
 void mark_congestion(MutableBytes frame, std::size_t l3_offset, bool ipv6) noexcept;
 /// Recomputes and stores the ICRC of a RoCEv2 frame after its bytes were changed.

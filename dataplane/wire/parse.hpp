@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "base/bytes.hpp"
 #include "base/ids.hpp"
@@ -35,9 +36,9 @@ struct Parsed {
   bool solicited = false;
   bool becn = false;
   std::uint8_t pad = 0;
-  std::uint8_t syndrome = 0;       // of the AETH, when the opcode has one
+  std::uint8_t syndrome = 0;  // of the AETH, when the opcode has one
   OpcodeClass op_class = OpcodeClass::other;
-  std::uint16_t vlan_tci = 0;      // innermost tag; 0: none
+  std::uint16_t vlan_tci = 0;  // innermost tag; 0: none
   std::uint16_t l3_offset = 0;
   std::uint16_t l4_offset = 0;
   std::uint16_t bth_offset = 0;
@@ -73,6 +74,9 @@ struct ParsePolicy {
 [[nodiscard]] inline ConstBytes payload(ConstBytes frame, const Parsed& p) noexcept {
   return frame.subspan(p.payload_offset, p.payload_size);
 }
+
+/// The link-layer address that a neighbour solicitation or advertisement carries (RFC 4861 4.6.1).
+[[nodiscard]] std::optional<Mac> neighbor_mac(ConstBytes frame, const Parsed& p) noexcept;
 
 /// The extension header `T` whose ext:: bit is `header`. The opcode must have it, and parse() must have accepted it.
 template <WireImage T>
