@@ -1,0 +1,86 @@
+// One port and everything behind it: the way of a frame from the port through the fabric to the ghosts and back.
+// Three drivers run it unchanged: the worker loop on DPDK ports, the replay of a capture, and tests in virtual time.
+// Owned by one thread; shares nothing.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "capture/tap.hpp"
+#include "fabric/impairment.hpp"
+#include "frame/pool.hpp"
+#include "ghost/personality.hpp"
+#include "ghost/streams.hpp"
+#include "pipeline/plan.hpp"
+#include "stats/counters.hpp"
+
+namespace nbx::pipeline {
+
+/// What happened on static queue pairs and at responders: for replays and tests.
+class Observer : public rdma::DeliveryObserver {
+ public:
+  virtual void on_completion(GhostId ghost, Qpn qpn, const rdma::Completion& completion, Instant now) noexcept = 0;
+
+ protected:
+  ~Observer() = default;
+};
+
+/// The parts of the world that a driver lends to a shard. Null where the driver has none.
+struct ShardEnvironment {
+  FrameSource* frames = nullptr;       // required
+  ghost::Streams* streams = nullptr;   // null: no exception path; frames for the kernel are counted and dropped
+  capture::Tap* tap = nullptr;
+  std::uint32_t tap_interface = 0;     // the port's interface id in the capture
+  Observer* observer = nullptr;
+};
+
+class Shard {
+ public:
+  Shard(const ShardPlan& plan, const ShardEnvironment& environment);
+  ~Shard();
+  Shard(const Shard&) = delete;
+  Shard& operator=(const Shard&) = delete;
+  Shard(Shard&&) = delete;
+  Shard& operator=(Shard&&) = delete;
+
+  /// Starts static queue pairs and personalities. `now` is the start of the run.
+  void start(Instant now);
+
+  // Frames in; the shard takes ownership. Buffers must come from the environment's frame source.
+  void receive(FrameList& burst, Instant now) noexcept;
+  /// An IP packet that a kernel socket of a ghost sends (no Ethernet header).
+  void receive_from_kernel(ConstBytes packet, Instant now) noexcept;
+  /// A frame that another port's shard sent here.
+  void receive_from_peer(Frame& frame, PortId peer, Instant now) noexcept;
+
+  /// Fires timers that are due and lets the ghosts send. True: call again at once, there is more to do.
+  bool progress(Instant now) noexcept;
+  [[nodiscard]] Instant next_deadline() const noexcept;
+
+  // Frames out; the driver takes them after each call. What it cannot deliver it gives to discard().
+  [[nodiscard]] FrameList& to_port() noexcept;
+  [[nodiscard]] FrameList& to_kernel() noexcept;  // bytes() starts with the IP header
+  [[nodiscard]] FrameList& to_peer(PortId peer) noexcept;
+  void discard(Frame& frame, Drop why) noexcept;
+  void release(Frame& frame) noexcept;
+
+  // Control, between two bursts, on the owning thread.
+  void replace_profile(const fabric::ProfileSpec& profile);
+  [[nodiscard]] const fabric::ProfileSpec& profile() const noexcept;
+  [[nodiscard]] rdma::Transport& transport() noexcept;
+  [[nodiscard]] rdma::Cm& cm() noexcept;
+  [[nodiscard]] const ghost::Directory& directory() const noexcept;
+  [[nodiscard]] std::span<const std::unique_ptr<ghost::Personality>> personalities(GhostId ghost) const noexcept;
+  [[nodiscard]] FramePool& pool() noexcept;
+  [[nodiscard]] fabric::DelayStats delay_stats(fabric::Direction direction) const;
+
+  /// Readable from any thread.
+  [[nodiscard]] const Counters& counters() const noexcept;
+  [[nodiscard]] Counters& counters() noexcept;
+
+ private:
+  class State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace nbx::pipeline
