@@ -4,5 +4,6 @@
 namespace nbx {
 
 __extension__ typedef unsigned __int128 uint128;  // NOLINT(modernize-use-using): __extension__ needs a typedef
+__extension__ typedef __int128 int128;            // NOLINT(modernize-use-using)
 
 }  // namespace nbx

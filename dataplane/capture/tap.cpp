@@ -1,0 +1,35 @@
+#include "capture/tap.hpp"
+
+#include <algorithm>
+#include <optional>
+
+#include "capture/comment.hpp"
+
+namespace nbx::capture {
+
+bool Tap::start(std::uint32_t snaplen) noexcept {
+  if (running()) {
+    return false;
+  }
+  ring_.clear();  // a straggler of the capture before
+  snaplen_.store(snaplen, std::memory_order_release);
+  return true;
+}
+
+void Tap::record(const Frame& frame, Direction direction, Instant now, std::uint32_t snaplen) noexcept {
+  const bool left_late = direction == Direction::outbound && frame.treatment.dropped == Drop::none;
+  const std::optional<Duration> late =
+      left_late ? std::optional(now - frame.arrival - frame.treatment.delay) : std::nullopt;
+  CommentBuffer buffer;
+  const PacketRecord record{
+      .timestamp_ns = epoch_ns_ + static_cast<std::uint64_t>(now.ps / 1000),
+      .direction = direction,
+      .captured = frame.bytes().first(std::min(frame.size, snaplen)),
+      .original_size = frame.size,
+      .comment = format_comment(buffer, frame.treatment, late),
+  };
+  const bool taken = ring_.push([&record](MutableBytes out) noexcept { return format_epb(out, record); });
+  counters_.count(taken ? Counter::captured : Counter::capture_lost);
+}
+
+}  // namespace nbx::capture
