@@ -58,7 +58,7 @@ std::size_t build_cnp(MutableBytes out, const Encapsulation& encapsulation, Qpn 
 
 /// Sets CE in the IP header and mends the IPv4 header checksum. The ICRC does not cover these bits.
 void mark_congestion(MutableBytes frame, std::size_t l3_offset, bool ipv6) noexcept;
-/// Recomputes and stores the ICRC of a RoCEv2 frame after its bytes were changed.
+/// Recomputes and stores the ICRC of a RoCEv2 frame after its bytes were changed. The ICRC lies at `end`.
 void repair_icrc(MutableBytes frame, std::size_t l3_offset, std::size_t bth_offset, std::size_t end,
                  bool ipv6) noexcept;
 

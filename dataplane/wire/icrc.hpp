@@ -16,4 +16,17 @@ namespace nbx::wire {
 [[nodiscard]] std::uint32_t icrc(ConstBytes frame, std::size_t l3_offset, std::size_t bth_offset, std::size_t end,
                                  bool ipv6) noexcept;
 
+/// The ICRC as it lies in a frame, little-endian behind `end`.
+[[nodiscard]] std::uint32_t load_icrc(ConstBytes frame, std::size_t end) noexcept;
+void store_icrc(MutableBytes frame, std::size_t end, std::uint32_t value) noexcept;
+
+namespace detail {
+// The two ways to compute crc32_update(), apart so that tests hold one against the other.
+[[nodiscard]] std::uint32_t crc32_table(std::uint32_t state, ConstBytes data) noexcept;
+#if defined(__x86_64__)
+[[nodiscard]] bool has_carry_less_multiply() noexcept;
+[[nodiscard]] std::uint32_t crc32_carry_less(std::uint32_t state, ConstBytes data) noexcept;
+#endif
+}  // namespace detail
+
 }  // namespace nbx::wire

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "base/bytes.hpp"
@@ -158,6 +159,23 @@ inline constexpr std::uint8_t nd_hop_limit = 255;
     sum = (sum & 0xffffU) + (sum >> 16U);
   }
   return static_cast<std::uint16_t>(~sum);
+}
+
+/// `checksum` after one 16-bit word that it covers changed (RFC 1624, equation 3).
+[[nodiscard]] constexpr std::uint16_t checksum_replace(std::uint16_t checksum, std::uint16_t before,
+                                                       std::uint16_t after) {
+  return checksum_finish(std::uint64_t{static_cast<std::uint16_t>(~checksum)} + static_cast<std::uint16_t>(~before) +
+                         after);
+}
+
+/// The sum over the pseudo-header of UDP and ICMPv6; `addresses` are source and destination as they lie in the header.
+[[nodiscard]] constexpr std::uint64_t pseudo_header_sum(ConstBytes addresses, std::uint8_t protocol,
+                                                        std::size_t length) {
+  return checksum_add(protocol + length, addresses);
+}
+/// The two addresses of the IP header at the start of `l3`.
+[[nodiscard]] inline ConstBytes ip_addresses(ConstBytes l3, bool ipv6) {
+  return ipv6 ? l3.subspan(offsetof(Ipv6Header, source), 32) : l3.subspan(offsetof(Ipv4Header, source), 8);
 }
 
 }  // namespace nbx::wire
