@@ -18,13 +18,18 @@ struct TimedRequest {
   rdma::SendWr wr;
 };
 
+/// Receives that are posted from the start.
+struct Receives {
+  std::uint32_t count = 0;
+  std::uint32_t size = 0;    // bytes of each; taken one behind the other from the region
+  std::uint32_t region = 0;  // key; 0: a sink region of its own
+  bool repost = true;        // when one completes, it is posted again
+};
+
 /// A queue pair that exists from the start, connected to a peer that the file describes.
 struct StaticQp {
   rdma::QpAttr attr;  // attr.path: from the ghost to the peer
-  std::uint32_t receives = 0;       // posted at the start, each `receive_size` long
-  std::uint32_t receive_size = 0;   // taken one behind the other from `receive_region`
-  std::uint32_t receive_region = 0;  // key; 0: a sink region of its own
-  bool repost_receives = true;
+  Receives receives;
   std::vector<TimedRequest> requests;
 };
 
@@ -32,12 +37,9 @@ struct StaticQp {
 struct StaticListener {
   std::uint64_t service_id = 0;
   rdma::QpAttr attr;
-  rdma::AcceptParam accept;
+  rdma::AcceptParam accept;  // its private_data is taken from below
   std::vector<std::byte> private_data;
-  std::uint32_t receives = 0;
-  std::uint32_t receive_size = 0;
-  std::uint32_t receive_region = 0;
-  bool repost_receives = true;
+  Receives receives;
   std::vector<TimedRequest> requests;  // times count from the establishment
 };
 

@@ -27,10 +27,11 @@ class Observer : public rdma::DeliveryObserver {
 
 /// The parts of the world that a driver lends to a shard. Null where the driver has none.
 struct ShardEnvironment {
-  FrameSource* frames = nullptr;       // required
-  ghost::Streams* streams = nullptr;   // null: no exception path; frames for the kernel are counted and dropped
+  FrameSource* frames = nullptr;      // required
+  Counters* counters = nullptr;       // required; outlives the shard, readable from any thread
+  ghost::Streams* streams = nullptr;  // null: no exception path; frames for the kernel are counted and dropped
   capture::Tap* tap = nullptr;
-  std::uint32_t tap_interface = 0;     // the port's interface id in the capture
+  bool tap_inbound = true;  // false: only what leaves the port is captured
   Observer* observer = nullptr;
 };
 
@@ -73,10 +74,6 @@ class Shard {
   [[nodiscard]] std::span<const std::unique_ptr<ghost::Personality>> personalities(GhostId ghost) const noexcept;
   [[nodiscard]] FramePool& pool() noexcept;
   [[nodiscard]] fabric::DelayStats delay_stats(fabric::Direction direction) const;
-
-  /// Readable from any thread.
-  [[nodiscard]] const Counters& counters() const noexcept;
-  [[nodiscard]] Counters& counters() noexcept;
 
  private:
   class State;

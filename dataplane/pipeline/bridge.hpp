@@ -1,0 +1,90 @@
+// Transit between ports: a learning bridge without shared state. Each shard learns which port a MAC is behind from
+// the frames that the port's shard sends it, and floods what it does not know, as IEEE 802.1D 7.8 does.
+#pragma once
+
+#include <cstring>
+#include <deque>
+#include <unordered_map>
+
+#include "base/ids.hpp"
+#include "base/net.hpp"
+#include "frame/pool.hpp"
+#include "stats/counters.hpp"
+
+namespace nbx::pipeline {
+
+class Bridge {
+ public:
+  Bridge(PortId self, std::uint32_t ports) : self_(self), queues_(ports) { learned_.reserve(macs_max); }
+
+  [[nodiscard]] bool has_peers() const noexcept { return queues_.size() > 1; }
+  [[nodiscard]] FrameList& queue(PortId peer) noexcept { return queues_[index(peer)]; }
+  [[nodiscard]] bool knows(const Mac& mac) const noexcept { return !learned_.empty() && learned_.contains(mac); }
+
+  void learn(const Mac& mac, PortId peer) noexcept {
+    const auto known = learned_.find(mac);
+    if (known != learned_.end()) {
+      known->second = peer;
+    } else if (learned_.size() < macs_max && !mac.is_multicast()) {
+      learned_.emplace(mac, peer);
+    }
+  }
+
+  /// Queues `frame` for the port that `destination` is behind, or a copy for every other port.
+  void forward(Frame& frame, const Mac& destination, FramePool& pool, Counters& counters) noexcept {
+    const auto known = learned_.find(destination);
+    if (known != learned_.end()) {
+      push(frame, known->second, counters);
+      return;
+    }
+    PortId last = self_;
+    for (std::uint32_t i = 0; i < queues_.size(); ++i) {
+      if (i == index(self_)) {
+        continue;
+      }
+      if (last != self_) {
+        copy(frame, last, pool, counters);
+      }
+      last = PortId{static_cast<std::uint8_t>(i)};
+    }
+    push(frame, last, counters);
+  }
+
+  void free_all(FramePool& pool) noexcept {
+    for (FrameList& queue : queues_) {
+      pool.free_all(queue);
+    }
+  }
+
+ private:
+  static constexpr std::size_t macs_max = 4096;
+
+  struct MacHash {
+    std::size_t operator()(const Mac& m) const noexcept {
+      std::uint64_t v = 0;
+      std::memcpy(&v, m.octets.data(), m.octets.size());
+      return static_cast<std::size_t>((v * 0x9e37'79b9'7f4a'7c15ULL) >> 20U);
+    }
+  };
+
+  void push(Frame& frame, PortId peer, Counters& counters) noexcept {
+    counters.count(Counter::transit_packets);
+    queue(peer).push_back(frame);
+  }
+  void copy(const Frame& frame, PortId peer, FramePool& pool, Counters& counters) noexcept {
+    Frame* clone = pool.alloc(frame.size);
+    if (clone == nullptr) {
+      counters.count(Drop::frame_pool_empty);
+      return;
+    }
+    std::memcpy(clone->data, frame.data, frame.size);
+    clone->parsed = frame.parsed;
+    push(*clone, peer, counters);
+  }
+
+  PortId self_;
+  std::deque<FrameList> queues_;  // by port; lists do not move
+  std::unordered_map<Mac, PortId, MacHash> learned_;
+};
+
+}  // namespace nbx::pipeline

@@ -1,0 +1,385 @@
+#include "pipeline/shard.hpp"
+
+#include <string>
+
+#include "base/check.hpp"
+#include "pipeline/bridge.hpp"
+#include "pipeline/kernel_path.hpp"
+#include "pipeline/static_endpoints.hpp"
+
+namespace nbx::pipeline {
+
+namespace {
+
+using fabric::Direction;
+using wire::FrameKind;
+
+std::vector<ghost::Identity> identities(const ShardPlan& plan) {
+  std::vector<ghost::Identity> ids;
+  ids.reserve(plan.ghosts.size());
+  for (const GhostPlan& g : plan.ghosts) {
+    ids.push_back(g.identity);
+  }
+  return ids;
+}
+
+/// For drivers without an exception path: nobody ever connects.
+class NoStreams final : public ghost::Streams {
+ public:
+  void listen(GhostId, std::uint16_t, ghost::StreamUser&) override {}
+  ghost::StreamId connect(GhostId, const IpAddress&, std::uint16_t, ghost::StreamUser&) override {
+    return ghost::StreamId::none;
+  }
+  void send(ghost::StreamId, ConstBytes) override {}
+  void close(ghost::StreamId) override {}
+};
+
+}  // namespace
+
+class Shard::State {
+ public:
+  State(const ShardPlan& plan, const ShardEnvironment& environment)
+      : plan_(plan),
+        env_(environment),
+        counters_(*environment.counters),
+        rng_(Rng{plan.seed}.fork(plan.port_name)),
+        pool_(*environment.frames),
+        directory_(identities(plan)),
+        transport_(plan.transport, pool_, wheel_, counters_, egress_),
+        cm_(plan.cm, transport_, wheel_, counters_, rng_.fork("cm")),
+        neighbours_(directory_, pool_, wheel_, counters_, egress_),
+        static_(plan, transport_, cm_, wheel_, environment.observer),
+        bridge_(plan.port, plan.ports),
+        from_node_(plan.profile.from_node, rng_.fork("from_node"), pool_, wheel_, counters_, from_node_sink_),
+        to_node_(plan.profile.to_node, rng_.fork("to_node"), pool_, wheel_, counters_, to_node_sink_),
+        parse_policy_{.verify_icrc = plan.profile.verify_icrc} {
+    transport_.set_observer(environment.observer);
+    transport_.set_mad_handler(&cm_);
+    for (const auto& [ip, mac] : plan.neighbours) {
+      neighbours_.learn(ip, mac);
+    }
+    for (std::uint32_t i = 0; i < plan.ghosts.size(); ++i) {
+      const GhostId id{i};
+      transport_.add_ghost(id);
+      personalities_.push_back(make_personalities(id));
+    }
+  }
+
+  ~State() {
+    pool_.free_all(egress_);
+    pool_.free_all(to_port_);
+    pool_.free_all(to_kernel_);
+    bridge_.free_all(pool_);
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  State(State&&) = delete;
+  State& operator=(State&&) = delete;
+
+  void start(Instant now) {
+    static_.start(now);
+    for (auto& of_ghost : personalities_) {
+      for (auto& personality : of_ghost) {
+        personality->start(now);
+      }
+    }
+  }
+
+  // --- in ---
+
+  void receive(Frame& frame, Instant now) noexcept {
+    frame.arrival = now;
+    counters_.count(Counter::rx_packets_phy);
+    counters_.count(Counter::rx_bytes_phy, frame.size);
+    const Drop malformed = wire::parse(frame.bytes(), parse_policy_, frame.parsed);
+    if (malformed != Drop::none) {
+      refuse(frame, malformed, now);
+      return;
+    }
+    switch (frame.parsed.kind) {
+      case FrameKind::roce_v1:
+        refuse(frame, Drop::roce_v1, now);
+        return;
+      case FrameKind::pfc:
+      case FrameKind::pause:
+        counters_.count(frame.parsed.kind == FrameKind::pfc ? Counter::rx_pfc_frames : Counter::rx_pause_frames);
+        record_inbound(frame, now);
+        pool_.free(frame);
+        return;
+      case FrameKind::roce_v2:
+        counters_.count(Counter::rx_roce_packets);
+        break;
+      case FrameKind::unparsed:
+      case FrameKind::arp:
+      case FrameKind::icmp_echo:
+      case FrameKind::nd_solicit:
+      case FrameKind::nd_advert:
+      case FrameKind::ip_other:
+      case FrameKind::ether_other:
+        break;
+    }
+    frame.ghost = directory_.by_mac(wire::destination_mac(frame.bytes()));
+    from_node_.submit(frame, frame.ghost, now);
+  }
+
+  void receive_from_kernel(ConstBytes packet, Instant now) noexcept {
+    const std::optional<KernelPacket> about = describe_kernel_packet(packet);
+    const GhostId ghost = about ? directory_.by_ip(about->source) : no_ghost;
+    if (ghost == no_ghost) {
+      return;  // the kernel's own chatter, such as MLD reports from its link-local address
+    }
+    counters_.count(Counter::exception_tx);
+    const std::optional<Mac> next_hop = neighbours_.lookup(about->destination);
+    if (!next_hop) {
+      neighbours_.resolve(
+          ghost, about->destination, [](std::optional<Mac>, Instant) {}, now);  // TCP sends again
+      send_egress(now);
+      return;
+    }
+    Frame* frame = frame_from_kernel(packet, *about, directory_[ghost], *next_hop, pool_);
+    if (frame == nullptr) {
+      counters_.count(Drop::frame_pool_empty);
+      return;
+    }
+    frame->ghost = ghost;
+    egress_.push_back(*frame);
+    send_egress(now);
+  }
+
+  void receive_from_peer(Frame& frame, PortId peer, Instant now) noexcept {
+    bridge_.learn(wire::source_mac(frame.bytes()), peer);
+    const Mac destination = wire::destination_mac(frame.bytes());
+    frame.ghost = directory_.by_mac(destination);
+    frame.treatment = {};
+    frame.arrival = now;
+    if (frame.ghost != no_ghost) {
+      deliver_to_ghost(frame, now);
+    } else if (destination.is_multicast() && neighbours_.receive(frame, now)) {
+      pool_.free(frame);
+    } else {
+      to_node_.submit(frame, no_ghost, now);
+    }
+    send_egress(now);
+  }
+
+  bool progress(Instant now) noexcept {
+    wheel_.run(now);
+    send_egress(now);
+    const bool more = transport_.progress(now);
+    send_egress(now);
+    return more;
+  }
+
+  // --- between the fabric and the ghosts ---
+
+  void deliver(Frame& frame, Instant now) noexcept {
+    if (frame.ghost != no_ghost) {
+      deliver_to_ghost(frame, now);
+      return;
+    }
+    const Mac destination = wire::destination_mac(frame.bytes());
+    if (destination.is_multicast() && neighbours_.receive(frame, now)) {
+      pool_.free(frame);
+      return;
+    }
+    if (!bridge_.has_peers()) {
+      discard(frame, Drop::not_for_us);
+      return;
+    }
+    bridge_.forward(frame, destination, pool_, counters_);
+  }
+
+  void deliver_to_ghost(Frame& frame, Instant now) noexcept {
+    const wire::Parsed& p = frame.parsed;
+    switch (p.kind) {
+      case FrameKind::roce_v2:
+        if (directory_.by_ip(wire::destination_ip(frame.bytes(), p)) != frame.ghost) {
+          discard(frame, Drop::not_for_us);
+          return;
+        }
+        transport_.receive(frame, frame.ghost, now);
+        return;
+      case FrameKind::arp:
+      case FrameKind::icmp_echo:
+      case FrameKind::nd_solicit:
+      case FrameKind::nd_advert:
+        neighbours_.receive(frame, now);
+        pool_.free(frame);
+        return;
+      case FrameKind::ip_other:
+        deliver_to_kernel(frame);
+        return;
+      case FrameKind::ether_other:
+      case FrameKind::unparsed:
+      case FrameKind::roce_v1:
+      case FrameKind::pfc:
+      case FrameKind::pause:
+        discard(frame, Drop::not_for_us);
+        return;
+    }
+  }
+
+  void deliver_to_kernel(Frame& frame) noexcept {
+    if (env_.streams == nullptr) {
+      discard(frame, Drop::exception_path_missing);
+      return;
+    }
+    strip_to_ip_packet(frame);
+    counters_.count(Counter::exception_rx);
+    to_kernel_.push_back(frame);
+  }
+
+  /// Frames that ghosts made go where their destination MAC is.
+  void send_egress(Instant now) noexcept {
+    while (Frame* frame = egress_.pop_front()) {
+      frame->arrival = now;
+      if (frame->parsed.kind == FrameKind::roce_v2) {
+        counters_.count(Counter::tx_roce_packets);
+      }
+      const Mac destination = wire::destination_mac(frame->bytes());
+      if (destination != last_destination_) {
+        last_destination_ = destination;
+        last_ghost_ = directory_.by_mac(destination);
+      }
+      if (last_ghost_ != no_ghost) {
+        frame->ghost = last_ghost_;
+        deliver_to_ghost(*frame, now);
+      } else if (bridge_.knows(destination)) {
+        bridge_.forward(*frame, destination, pool_, counters_);
+      } else {
+        to_node_.submit(*frame, frame->ghost, now);
+      }
+    }
+  }
+
+  // --- out ---
+
+  void transmit(Frame& frame, Instant now) noexcept {
+    counters_.count(Counter::tx_packets_phy);
+    counters_.count(Counter::tx_bytes_phy, frame.size);
+    record_outbound(frame, now);
+    to_port_.push_back(frame);
+  }
+
+  void discard(Frame& frame, Drop why) noexcept {
+    counters_.count(why);
+    pool_.free(frame);
+  }
+
+  // --- capture ---
+
+  void record_inbound(const Frame& frame, Instant now) noexcept {
+    if (env_.tap != nullptr && env_.tap_inbound) {
+      env_.tap->record(frame, capture::Direction::inbound, now);
+    }
+  }
+  void record_outbound(const Frame& frame, Instant now) noexcept {
+    if (env_.tap != nullptr) {
+      env_.tap->record(frame, capture::Direction::outbound, now);
+    }
+  }
+  void refuse(Frame& frame, Drop why, Instant now) noexcept {
+    frame.treatment.dropped = why;
+    record_inbound(frame, now);
+    discard(frame, why);
+  }
+
+  struct FromNodeSink final : fabric::ImpairmentSink {
+    explicit FromNodeSink(State& s) : state(s) {}
+    void on_release(Frame& frame, Instant now) noexcept override { state.deliver(frame, now); }
+    void on_drop(const Frame& frame, Instant now) noexcept override { state.record_inbound(frame, now); }
+    void on_decided(const Frame& frame, Instant now) noexcept override { state.record_inbound(frame, now); }
+    State& state;
+  };
+  struct ToNodeSink final : fabric::ImpairmentSink {
+    explicit ToNodeSink(State& s) : state(s) {}
+    void on_release(Frame& frame, Instant now) noexcept override { state.transmit(frame, now); }
+    void on_drop(const Frame& frame, Instant now) noexcept override { state.record_outbound(frame, now); }
+    void on_decided(const Frame&, Instant) noexcept override {}  // captured when it leaves
+    State& state;
+  };
+
+  std::vector<std::unique_ptr<ghost::Personality>> make_personalities(GhostId id) {
+    const GhostPlan& g = plan_.ghosts[index(id)];
+    ghost::Streams& streams = env_.streams != nullptr ? *env_.streams : no_streams_;
+    std::vector<std::unique_ptr<ghost::Personality>> made;
+    for (const ghost::PersonalityOptions& options : g.personalities) {
+      const std::string stream_name = g.identity.name + "/" + std::string{ghost::name(options)};
+      made.push_back(ghost::make_personality(options, {id, directory_, transport_, cm_, neighbours_, streams, wheel_,
+                                                       counters_, g.defaults, rng_.fork(stream_name)}));
+    }
+    return made;
+  }
+
+  ShardPlan plan_;
+  ShardEnvironment env_;
+  Counters& counters_;
+  Rng rng_;
+  FramePool pool_;
+  Wheel wheel_;
+  FrameList egress_;  // made by ghosts in this turn
+  FrameList to_port_;
+  FrameList to_kernel_;
+  NoStreams no_streams_;
+  ghost::Directory directory_;
+  rdma::Transport transport_;
+  rdma::Cm cm_;
+  ghost::Neighbours neighbours_;
+  StaticEndpoints static_;
+  Bridge bridge_;
+  FromNodeSink from_node_sink_{*this};
+  ToNodeSink to_node_sink_{*this};
+  fabric::Impairment from_node_;
+  fabric::Impairment to_node_;
+  wire::ParsePolicy parse_policy_;
+  std::vector<std::vector<std::unique_ptr<ghost::Personality>>> personalities_;
+  Mac last_destination_{};
+  GhostId last_ghost_ = no_ghost;
+};
+
+Shard::Shard(const ShardPlan& plan, const ShardEnvironment& environment) {
+  NBX_CHECK(environment.frames != nullptr && environment.counters != nullptr);
+  state_ = std::make_unique<State>(plan, environment);
+}
+Shard::~Shard() = default;
+
+void Shard::start(Instant now) { state_->start(now); }
+
+void Shard::receive(FrameList& burst, Instant now) noexcept {
+  while (Frame* frame = burst.pop_front()) {
+    state_->receive(*frame, now);
+  }
+  state_->send_egress(now);
+}
+void Shard::receive_from_kernel(ConstBytes packet, Instant now) noexcept { state_->receive_from_kernel(packet, now); }
+void Shard::receive_from_peer(Frame& frame, PortId peer, Instant now) noexcept {
+  state_->receive_from_peer(frame, peer, now);
+}
+bool Shard::progress(Instant now) noexcept { return state_->progress(now); }
+Instant Shard::next_deadline() const noexcept { return state_->wheel_.next_deadline(); }
+
+FrameList& Shard::to_port() noexcept { return state_->to_port_; }
+FrameList& Shard::to_kernel() noexcept { return state_->to_kernel_; }
+FrameList& Shard::to_peer(PortId peer) noexcept { return state_->bridge_.queue(peer); }
+void Shard::discard(Frame& frame, Drop why) noexcept { state_->discard(frame, why); }
+void Shard::release(Frame& frame) noexcept { state_->pool_.free(frame); }
+
+void Shard::replace_profile(const fabric::ProfileSpec& profile) {
+  state_->from_node_.replace(profile.from_node);
+  state_->to_node_.replace(profile.to_node);
+  state_->parse_policy_.verify_icrc = profile.verify_icrc;
+  state_->plan_.profile = profile;
+}
+const fabric::ProfileSpec& Shard::profile() const noexcept { return state_->plan_.profile; }
+rdma::Transport& Shard::transport() noexcept { return state_->transport_; }
+rdma::Cm& Shard::cm() noexcept { return state_->cm_; }
+const ghost::Directory& Shard::directory() const noexcept { return state_->directory_; }
+std::span<const std::unique_ptr<ghost::Personality>> Shard::personalities(GhostId ghost) const noexcept {
+  return state_->personalities_[index(ghost)];
+}
+FramePool& Shard::pool() noexcept { return state_->pool_; }
+fabric::DelayStats Shard::delay_stats(Direction direction) const {
+  return (direction == Direction::from_node ? state_->from_node_ : state_->to_node_).delay_stats();
+}
+
+}  // namespace nbx::pipeline
