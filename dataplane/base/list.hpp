@@ -32,6 +32,7 @@ class List {
 
   [[nodiscard]] bool empty() const noexcept { return head_.next == &head_; }
   [[nodiscard]] T* front() noexcept { return empty() ? nullptr : static_cast<T*>(head_.next); }
+  [[nodiscard]] const T* front() const noexcept { return empty() ? nullptr : static_cast<const T*>(head_.next); }
   [[nodiscard]] T* back() noexcept { return empty() ? nullptr : static_cast<T*>(head_.prev); }
 
   void push_back(T& e) noexcept { insert_between(e, *head_.prev, head_); }
@@ -59,6 +60,11 @@ class List {
   /// The element behind `e`, or nullptr at the end.
   [[nodiscard]] T* after(T& e) noexcept {
     ListNode* n = static_cast<ListNode&>(e).next;
+    return n == &head_ ? nullptr : static_cast<T*>(n);
+  }
+  /// The element before `e`, or nullptr at the front.
+  [[nodiscard]] T* before(T& e) noexcept {
+    ListNode* n = static_cast<ListNode&>(e).prev;
     return n == &head_ ? nullptr : static_cast<T*>(n);
   }
 
