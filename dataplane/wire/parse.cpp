@@ -278,14 +278,15 @@ Drop parse_mac_control(ConstBytes frame, Parsed& out) noexcept {
   if (opcode == nullptr) {
     return Drop::mac_control_malformed;
   }
+  FrameKind kind{};
   std::size_t size = 0;
   switch (opcode->value()) {
     case pause_opcode:
-      out.kind = FrameKind::pause;
+      kind = FrameKind::pause;
       size = sizeof(PauseControl);
       break;
     case pfc_opcode:
-      out.kind = FrameKind::pfc;
+      kind = FrameKind::pfc;
       size = sizeof(PfcControl);
       break;
     default:
@@ -295,6 +296,7 @@ Drop parse_mac_control(ConstBytes frame, Parsed& out) noexcept {
   if (l3.size() < size) {
     return Drop::mac_control_malformed;
   }
+  out.kind = kind;
   out.end_offset = narrow(out.l3_offset + size);
   return Drop::none;
 }
