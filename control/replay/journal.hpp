@@ -1,0 +1,46 @@
+// What a replay saw: deliveries, completions, counters and per-QP statistics, as text or JSON.
+#pragma once
+
+#include <iosfwd>
+#include <vector>
+
+#include "pipeline/shard.hpp"
+
+namespace nbx::replay {
+
+class Journal final : public pipeline::Observer {
+ public:
+  explicit Journal(const pipeline::ShardPlan& plan) : plan_(plan) {}
+
+  struct Input {
+    std::uint64_t frames = 0;       // given to the port
+    std::uint64_t from_ghosts = 0;  // left out: the ghosts say these themselves
+    std::uint64_t truncated = 0;    // left out: the capture does not hold all of the frame
+  } input;
+  std::uint64_t sent = 0;
+
+  void on_delivery(const rdma::Delivery& delivery, Instant now) noexcept override;
+  void on_completion(GhostId ghost, Qpn qpn, const rdma::Completion& completion, Instant now) noexcept override;
+
+  void report(std::ostream& out, pipeline::Shard& shard, const Counters& counters, bool json) const;
+
+ private:
+  struct Delivered {
+    rdma::Delivery delivery;
+    Instant at;
+  };
+  struct Completed {
+    GhostId ghost;
+    Qpn qpn;
+    rdma::Completion completion;
+    Instant at;
+  };
+
+  [[nodiscard]] const std::string& ghost_name(GhostId ghost) const { return plan_.ghosts[index(ghost)].identity.name; }
+
+  const pipeline::ShardPlan& plan_;
+  std::vector<Delivered> deliveries_;
+  std::vector<Completed> completions_;
+};
+
+}  // namespace nbx::replay

@@ -1,0 +1,235 @@
+#include "report/to_json.hpp"
+
+#include <algorithm>
+#include <ostream>
+#include <vector>
+
+namespace nbx::report {
+
+using nlohmann::ordered_json;
+
+std::string_view name(rdma::WrOpcode opcode) {
+  switch (opcode) {
+    case rdma::WrOpcode::rdma_write:
+      return "rdma_write";
+    case rdma::WrOpcode::rdma_write_with_imm:
+      return "rdma_write_with_imm";
+    case rdma::WrOpcode::send:
+      return "send";
+    case rdma::WrOpcode::send_with_imm:
+      return "send_with_imm";
+    case rdma::WrOpcode::rdma_read:
+      return "rdma_read";
+    case rdma::WrOpcode::atomic_cmp_and_swp:
+      return "atomic_cmp_and_swp";
+    case rdma::WrOpcode::atomic_fetch_and_add:
+      return "atomic_fetch_and_add";
+    case rdma::WrOpcode::send_with_inv:
+      return "send_with_inv";
+  }
+  return "?";
+}
+
+std::string_view name(rdma::WcOpcode opcode) {
+  switch (opcode) {
+    case rdma::WcOpcode::send:
+      return "send";
+    case rdma::WcOpcode::rdma_write:
+      return "rdma_write";
+    case rdma::WcOpcode::rdma_read:
+      return "rdma_read";
+    case rdma::WcOpcode::comp_swap:
+      return "comp_swap";
+    case rdma::WcOpcode::fetch_add:
+      return "fetch_add";
+    case rdma::WcOpcode::recv:
+      return "recv";
+    case rdma::WcOpcode::recv_rdma_with_imm:
+      return "recv_rdma_with_imm";
+  }
+  return "?";
+}
+
+std::string_view name(rdma::WcStatus status) {
+  switch (status) {
+    case rdma::WcStatus::success:
+      return "success";
+    case rdma::WcStatus::loc_len_err:
+      return "loc_len_err";
+    case rdma::WcStatus::loc_qp_op_err:
+      return "loc_qp_op_err";
+    case rdma::WcStatus::loc_prot_err:
+      return "loc_prot_err";
+    case rdma::WcStatus::wr_flush_err:
+      return "wr_flush_err";
+    case rdma::WcStatus::bad_resp_err:
+      return "bad_resp_err";
+    case rdma::WcStatus::loc_access_err:
+      return "loc_access_err";
+    case rdma::WcStatus::rem_inv_req_err:
+      return "rem_inv_req_err";
+    case rdma::WcStatus::rem_access_err:
+      return "rem_access_err";
+    case rdma::WcStatus::rem_op_err:
+      return "rem_op_err";
+    case rdma::WcStatus::retry_exc_err:
+      return "retry_exc_err";
+    case rdma::WcStatus::rnr_retry_exc_err:
+      return "rnr_retry_exc_err";
+    case rdma::WcStatus::rem_abort_err:
+      return "rem_abort_err";
+    case rdma::WcStatus::fatal_err:
+      return "fatal_err";
+  }
+  return "?";
+}
+
+std::string_view name(rdma::QpType type) {
+  switch (type) {
+    case rdma::QpType::rc:
+      return "rc";
+    case rdma::QpType::uc:
+      return "uc";
+    case rdma::QpType::ud:
+      return "ud";
+  }
+  return "?";
+}
+
+std::string_view name(rdma::QpState state) {
+  switch (state) {
+    case rdma::QpState::reset:
+      return "reset";
+    case rdma::QpState::init:
+      return "init";
+    case rdma::QpState::rtr:
+      return "rtr";
+    case rdma::QpState::rts:
+      return "rts";
+    case rdma::QpState::sqe:
+      return "sqe";
+    case rdma::QpState::error:
+      return "error";
+  }
+  return "?";
+}
+
+ordered_json counters_json(const Counters& counters) {
+  ordered_json doc = ordered_json::object();
+  for (std::size_t i = 0; i < counter_info.size(); ++i) {
+    if (const std::uint64_t n = counters.get(static_cast<Counter>(i)); n != 0) {
+      doc[std::string{counter_info[i].name}] = n;
+    }
+  }
+  return doc;
+}
+
+ordered_json drops_json(const Counters& counters) {
+  ordered_json doc = ordered_json::object();
+  for (std::size_t i = 1; i < drop_info.size(); ++i) {
+    if (const std::uint64_t n = counters.get(static_cast<Drop>(i)); n != 0) {
+      doc[std::string{drop_info[i].name}] = n;
+    }
+  }
+  return doc;
+}
+
+ordered_json delay_json(const fabric::DelayStats& stats) {
+  const auto ns = [](Duration d) { return static_cast<double>(d.count()) / 1000.0; };
+  return {{"frames", stats.frames},
+          {"asked_min_ns", ns(stats.asked_min)},
+          {"asked_mean_ns", stats.asked_mean_ps / 1000.0},
+          {"asked_max_ns", ns(stats.asked_max)},
+          {"late_frames", stats.late_frames},
+          {"late_median_ns", ns(stats.late_median)},
+          {"late_max_ns", ns(stats.late_max)}};
+}
+
+ordered_json qp_json(const rdma::Qp& qp, const std::string& ghost) {
+  const rdma::QpStats& s = qp.stats();
+  return {{"ghost", ghost},
+          {"qpn", qp.qpn().value},
+          {"type", name(qp.attr().type)},
+          {"state", name(qp.state())},
+          {"dest_qpn", qp.attr().dest_qpn.value},
+          {"peer", to_string(qp.attr().path.destination_ip)},
+          {"path_mtu", qp.attr().path_mtu},
+          {"data_frames_tx", s.data_frames_tx},
+          {"data_frames_rx", s.data_frames_rx},
+          {"payload_bytes_tx", s.payload_bytes_tx},
+          {"payload_bytes_rx", s.payload_bytes_rx},
+          {"data_frames_retransmitted", s.data_frames_retransmitted},
+          {"frame_sequence_error", s.frame_sequence_error},
+          {"message_tx", s.message_tx},
+          {"message_complete_rx", s.message_complete_rx},
+          {"message_fail", s.message_fail},
+          {"ack_tx", s.ack_tx},
+          {"ack_rx", s.ack_rx},
+          {"nak_tx", s.nak_tx},
+          {"nak_rx", s.nak_rx},
+          {"rnr_nak_tx", s.rnr_nak_tx},
+          {"rnr_nak_rx", s.rnr_nak_rx},
+          {"cnp_tx", s.cnp_tx},
+          {"cnp_rx", s.cnp_rx},
+          {"ecn_ce_rx", s.ecn_ce_rx},
+          {"timeouts", s.timeouts}};
+}
+
+namespace {
+
+std::string plain(const ordered_json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
+void print_table(std::ostream& out, const ordered_json& rows, const std::string& indent) {
+  std::vector<std::string> columns;
+  for (const ordered_json& row : rows) {
+    for (const auto& [key, value] : row.items()) {
+      if (std::find(columns.begin(), columns.end(), key) == columns.end()) {
+        columns.push_back(key);
+      }
+    }
+  }
+  std::vector<std::size_t> widths;
+  for (const std::string& column : columns) {
+    std::size_t width = column.size();
+    for (const ordered_json& row : rows) {
+      width = std::max(width, row.contains(column) ? plain(row[column]).size() : 1);
+    }
+    widths.push_back(width);
+  }
+  const auto line = [&](auto&& cell) {
+    out << indent;
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+      const std::string text = cell(columns[i]);
+      out << text << std::string(i + 1 < columns.size() ? widths[i] - text.size() + 2 : 0, ' ');
+    }
+    out << '\n';
+  };
+  line([](const std::string& column) { return column; });
+  for (const ordered_json& row : rows) {
+    line([&](const std::string& column) { return row.contains(column) ? plain(row[column]) : std::string{"-"}; });
+  }
+}
+
+void print_value(std::ostream& out, const std::string& key, const ordered_json& value, const std::string& indent) {
+  if (value.is_object()) {
+    out << indent << key << ":\n";
+    for (const auto& [inner_key, inner] : value.items()) {
+      print_value(out, inner_key, inner, indent + "  ");
+    }
+  } else if (value.is_array() && !value.empty() && value.front().is_object()) {
+    out << indent << key << ":\n";
+    print_table(out, value, indent + "  ");
+  } else {
+    out << indent << key << ": " << plain(value) << '\n';
+  }
+}
+
+}  // namespace
+
+void print_text(std::ostream& out, const ordered_json& doc) {
+  for (const auto& [key, value] : doc.items()) {
+    print_value(out, key, value, "");
+  }
+}
+
+}  // namespace nbx::report
