@@ -11,7 +11,7 @@
 #include "base/rng.hpp"
 #include "ghost/ghost.hpp"
 #include "ghost/neighbours.hpp"
-#include "ghost/streams.hpp"
+#include "ghost/stream_ports.hpp"
 #include "rdma/cm.hpp"
 #include "rdma/transport.hpp"
 
@@ -33,7 +33,7 @@ struct Context {
   rdma::Transport& transport;
   rdma::Cm& cm;
   Neighbours& neighbours;
-  Streams& streams;
+  StreamPorts& streams;
   Wheel& wheel;
   Counters& counters;
   QpDefaults defaults;
@@ -51,11 +51,13 @@ class Personality {
 };
 
 // One options struct per personality; the variant is what the cluster file can name.
-struct PerftestOptions {
+struct PerftestOptions {  // ib_{write,read,send,atomic}_{bw,lat}: the server, over TCP or rdma_cm (-R)
   std::uint16_t port = 18515;
+  rdma::QpType type = rdma::QpType::rc;  // the handshake does not tell: -c RC, UC or UD
 };
-struct PingpongOptions {
+struct PingpongOptions {  // ibv_{rc,uc,ud}_pingpong: the server
   std::uint16_t port = 18515;
+  rdma::QpType type = rdma::QpType::rc;  // the handshake does not tell which program it is
 };
 struct RpingOptions {
   std::uint16_t port = 7174;

@@ -15,8 +15,8 @@ enum class StreamId : std::uint32_t { none = 0 };
 
 class StreamUser {
  public:
-  /// A peer connected to a listening port, or an own connect() succeeded.
-  virtual void on_open(StreamId id, GhostId ghost, const IpAddress& peer, Instant now) noexcept = 0;
+  /// A peer connected to the listening `port`, or an own connect() to it succeeded.
+  virtual void on_open(StreamId id, GhostId ghost, std::uint16_t port, const IpAddress& peer, Instant now) noexcept = 0;
   virtual void on_bytes(StreamId id, ConstBytes bytes, Instant now) noexcept = 0;
   /// Closed by the peer, or never opened. The id is invalid after the call.
   virtual void on_close(StreamId id, Instant now) noexcept = 0;

@@ -48,6 +48,7 @@ class Shard::State {
         transport_(plan.transport, pool_, wheel_, counters_, egress_),
         cm_(plan.cm, transport_, wheel_, counters_, rng_.fork("cm")),
         neighbours_(directory_, pool_, wheel_, counters_, egress_),
+        stream_ports_(environment.streams != nullptr ? *environment.streams : no_streams_),
         static_(plan, transport_, cm_, wheel_, environment.observer),
         bridge_(plan.port, plan.ports),
         from_node_(plan.profile.from_node, rng_.fork("from_node"), pool_, wheel_, counters_, from_node_sink_),
@@ -301,11 +302,10 @@ class Shard::State {
 
   std::vector<std::unique_ptr<ghost::Personality>> make_personalities(GhostId id) {
     const GhostPlan& g = plan_.ghosts[index(id)];
-    ghost::Streams& streams = env_.streams != nullptr ? *env_.streams : no_streams_;
     std::vector<std::unique_ptr<ghost::Personality>> made;
     for (const ghost::PersonalityOptions& options : g.personalities) {
       const std::string stream_name = g.identity.name + "/" + std::string{ghost::name(options)};
-      made.push_back(ghost::make_personality(options, {id, directory_, transport_, cm_, neighbours_, streams, wheel_,
+      made.push_back(ghost::make_personality(options, {id, directory_, transport_, cm_, neighbours_, stream_ports_, wheel_,
                                                        counters_, g.defaults, rng_.fork(stream_name)}));
     }
     return made;
@@ -325,6 +325,7 @@ class Shard::State {
   rdma::Transport transport_;
   rdma::Cm cm_;
   ghost::Neighbours neighbours_;
+  ghost::StreamPorts stream_ports_;
   StaticEndpoints static_;
   Bridge bridge_;
   FromNodeSink from_node_sink_{*this};

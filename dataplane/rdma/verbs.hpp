@@ -126,6 +126,7 @@ struct QpAttr {
   std::uint32_t max_send_wr = 256;
   std::uint32_t max_recv_wr = 256;
   std::uint32_t max_outstanding_packets = 256;  // request packets in flight as requester
+  bool report_writes = false;       // call QpUser::on_write
   bool end_to_end_credits = false;  // tell the peer how many receives are posted (9.7.7.2)
 };
 
@@ -136,6 +137,11 @@ class Qp;
 class QpUser {
  public:
   virtual void on_completion(Qp& qp, const Completion& completion, Instant now) noexcept = 0;
+  /// An RDMA WRITE without immediate has arrived completely; only when attr.report_writes. `addr` and `length` are
+  /// the message's.
+  virtual void on_write(Qp& qp, std::uint64_t addr, std::uint32_t length, Instant now) noexcept {
+    static_cast<void>(qp), static_cast<void>(addr), static_cast<void>(length), static_cast<void>(now);
+  }
   /// The queue pair went to the error state; its outstanding requests have been flushed.
   virtual void on_error(Qp& qp, WcStatus cause, Instant now) noexcept = 0;
 
