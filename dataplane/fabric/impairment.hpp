@@ -20,21 +20,29 @@ struct DelayStats {
   Duration late_median{}, late_max{};
 };
 
-/// Where frames go when they leave the direction, and where the capture hears of the others.
+/// Where frames go when they leave the direction, and where the capture hears of them. Every frame submitted and every
+/// copy made is reported once by on_decided() or on_drop(), and those decided once more by on_release().
 class ImpairmentSink {
  public:
-  /// `frame` has passed every stage; the sink owns it.
+  /// `frame` has passed every stage; the sink owns it. It was meant to leave at `frame.due`.
   virtual void on_release(Frame& frame, Instant now) noexcept = 0;
   /// `frame` was dropped (frame.treatment says why); called before it is freed.
   virtual void on_drop(const Frame& frame, Instant now) noexcept = 0;
-  /// `frame` (direction from_node) has its treatment decided, and its bytes are still those of the wire.
+  /// `frame` has its treatment decided, and its bytes are still those of the wire.
   virtual void on_decided(const Frame& frame, Instant now) noexcept = 0;
 
  protected:
   ~ImpairmentSink() = default;
 };
 
-/// The random stream is forked from the shard's seed by the caller, one per port and direction.
+/// Everything that happens to a frame is decided, in the order of the stages, when it is submitted. Each stage draws
+/// from a stream of its own, forked from `rng`; the caller forks one per port and direction from the shard's seed.
+/// Within a stage the numbers are drawn in this order: the selector of the rule that matched, then what its action
+/// needs (which bit to flip). A duplicate passes the stages behind duplication right after the original.
+///
+/// Every frame counts: ARP, ping and the kernel's traffic belong to class `other` and are impaired by rules that do not
+/// name a queue pair or sequence numbers. MAC control frames end at the port and are not submitted. A frame whose bytes
+/// were corrupted keeps the Parsed of the wire; treatment.corrupted says that it must be checked again.
 class Impairment {
  public:
   Impairment(const DirectionSpec& spec, Rng rng, FramePool& pool, Wheel& wheel, Counters& counters,
@@ -45,10 +53,12 @@ class Impairment {
   Impairment(Impairment&&) = delete;
   Impairment& operator=(Impairment&&) = delete;
 
-  /// Takes ownership of `frame`. `ghost` is the ghost at the far end, or no_ghost for transit traffic.
+  /// Takes ownership of `frame`, whose parsed describes it. `ghost` is the ghost at the far end, or no_ghost for
+  /// transit traffic.
   void submit(Frame& frame, GhostId ghost, Instant now) noexcept;
 
-  /// Replaces the profile between two bursts; frames that wait keep their release times.
+  /// Replaces the profile between two bursts. Frames that wait keep their release times, and frames under a new rule
+  /// that keeps order do not overtake them. Counts of frames (nth, lists, chains) start again; random streams go on.
   void replace(const DirectionSpec& spec);
 
   [[nodiscard]] DelayStats delay_stats() const;

@@ -18,13 +18,16 @@ namespace nbx::fabric {
 /// Seen from the port: frames that the real node sent, and frames that it is going to receive.
 enum class Direction : std::uint8_t { from_node, to_node };
 
+/// A frame that is not RoCEv2 has no queue pair and no sequence number, so it is never accepted by a match on those.
 struct Match {
   std::vector<GhostId> ghosts;         // empty: any ghost, and transit traffic
   std::optional<Qpn> dest_qpn;         // as in the BTH
   std::uint8_t classes = all_classes;  // bits 1 << OpcodeClass
-  std::optional<Psn> psn_first;        // inclusive range on the 24-bit circle
+  std::optional<Psn> psn_first;        // inclusive range on the 24-bit circle; one end alone: half the circle
   std::optional<Psn> psn_last;
-  std::vector<std::uint64_t> nth;      // the n-th frames (from 1, ascending) that the rest of the match accepts; empty: every one
+  // The n-th frames, from 1, of those that the rest of the match accepts and that no earlier rule of the stage took;
+  // empty: every one.
+  std::vector<std::uint64_t> nth;
 
   static constexpr std::uint8_t all_classes = 0x3f;
 };
@@ -33,8 +36,9 @@ struct Match {
 struct Bernoulli {
   double probability = 0;
 };
-/// Two-state Markov chain (Gilbert 1960, Elliott 1963), stepped once per matching frame, with tc-netem's parameter names:
-/// p: good to bad, r: bad to good, loss while good (1-k) and while bad (1-h).
+/// Two-state Markov chain (Gilbert 1960, Elliott 1963), stepped once per matching frame, with tc-netem's parameter
+/// names: p: good to bad, r: bad to good, loss while good (1-k) and while bad (1-h). It starts good; a frame meets the
+/// state that the one before it left.
 struct GilbertElliott {
   double p = 0;
   double r = 1;
@@ -56,9 +60,10 @@ struct LossRule {
   Selector select;
 };
 
+/// Either leaves the ICRC as it was, hence wrong; corrupt.hpp says exactly which bits.
 enum class CorruptTarget : std::uint8_t {
-  payload,  // one random bit of the payload (of the headers behind the BTH when there is none); the ICRC stays as it was, hence wrong
-  header,   // one random bit of the IP or transport headers that the ICRC covers
+  payload,  // one random bit of the payload, or of the extension headers when there is none
+  header,   // one random bit of the UDP source port or the BTH that the ICRC covers
 };
 struct CorruptRule {
   Match match;
@@ -77,11 +82,12 @@ struct EcnRule {
   bool force = false;
 };
 
-/// One FIFO per direction with a rate, shared by every frame of the direction.
+/// One FIFO per direction with a rate, shared by every frame of the direction. The queue counts what the link counts:
+/// every byte accepted and not yet sent, overhead included if that counts.
 struct RateSpec {
-  BitRate rate;                    // 0: not limited
-  std::uint64_t queue_bytes = 0;   // tail drop beyond; must hold at least one frame
-  bool count_overhead = true;      // preamble, FCS and gap count (20 + 4 bytes)
+  BitRate rate;                   // 0: not limited
+  std::uint64_t queue_bytes = 0;  // tail drop beyond; must hold at least one frame
+  bool count_overhead = true;     // preamble, FCS and gap count (20 + 4 bytes)
 };
 
 struct Uniform {
@@ -102,14 +108,17 @@ struct Table {
 };
 using Jitter = std::variant<std::monostate, Uniform, Normal, Pareto, Table>;
 
+/// A delay rule is a path through the network: order is kept on it, and frames on different paths may pass each other.
+/// Frames that no rule delays leave when the link has sent them. The sum of constant and jitter is never below zero.
 struct DelayRule {
   Match match;
   Duration constant{};
   Jitter jitter;
-  bool may_reorder = false;  // false: a frame never leaves before one of the same direction that came earlier
+  bool may_reorder = false;  // false: a frame never leaves before one under the same rule that came earlier
 };
 
-/// A selected frame is held until `distance` later frames of the direction have passed it, or `hold_max` has gone by.
+/// A selected frame is held, when its delay is over, until `distance` later frames of the direction that are not held
+/// themselves have passed it, or `hold_max` has gone by.
 struct ReorderRule {
   Match match;
   Selector select;

@@ -37,6 +37,8 @@ struct Frame : TimerNode {
   GhostId ghost = no_ghost;    // the ghost that made it or will get it
   wire::Parsed parsed{};
   Treatment treatment{};
+  std::uint32_t reorder_rule = 0;     // fabric: the rule that will hold the frame, from 1; 0: none
+  std::uint64_t released_behind = 0;  // fabric: how many frames must have passed for a held one to go
 
   [[nodiscard]] ConstBytes bytes() const { return {data, size}; }
   [[nodiscard]] MutableBytes bytes() { return {data, size}; }

@@ -1,0 +1,487 @@
+// See impairment.hpp. All that happens to a frame is decided when it is submitted, in the order of the stages; then its
+// bytes are changed, and then it waits. Frames of one delay rule keep their order and wait in one FIFO behind one
+// timer; only frames that may reorder wait in the wheel on their own.
+#include "fabric/impairment.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "fabric/corrupt.hpp"
+#include "fabric/jitter.hpp"
+#include "fabric/link_clock.hpp"
+#include "fabric/rules.hpp"
+#include "stats/histogram.hpp"
+#include "wire/build.hpp"
+
+namespace nbx::fabric {
+namespace {
+
+class DelayAccount {
+ public:
+  void record(Duration asked, Duration late) noexcept {
+    asked_min_ = count_ == 0 ? asked : std::min(asked_min_, asked);
+    asked_max_ = std::max(asked_max_, asked);
+    asked_sum_ps_ += static_cast<std::uint64_t>(asked.count());
+    late_max_ = std::max(late_max_, late);
+    late_frames_ += late > Duration::zero() ? 1 : 0;
+    late_ns_.record(static_cast<std::uint64_t>(late.count()) / 1000);
+    ++count_;
+  }
+  [[nodiscard]] DelayStats stats() const {
+    DelayStats s;
+    s.frames = count_;
+    s.asked_min = asked_min_;
+    s.asked_max = asked_max_;
+    s.asked_mean_ps = count_ == 0 ? 0 : static_cast<double>(asked_sum_ps_) / static_cast<double>(count_);
+    s.late_frames = late_frames_;
+    s.late_median = std::chrono::nanoseconds{late_ns_.quantile(0.5)};
+    s.late_max = late_max_;
+    return s;
+  }
+
+ private:
+  std::uint64_t count_ = 0;
+  Duration asked_min_{}, asked_max_{}, late_max_{};
+  uint128 asked_sum_ps_ = 0;
+  std::uint64_t late_frames_ = 0;
+  Histogram late_ns_;
+};
+
+/// Only IP has an ECN field (RFC 3168).
+bool is_ip(wire::FrameKind kind) {
+  using enum wire::FrameKind;
+  return kind == roce_v2 || kind == icmp_echo || kind == nd_solicit || kind == nd_advert || kind == ip_other;
+}
+
+bool can_mark(const wire::Parsed& p, bool force) {
+  constexpr unsigned ce = 3;
+  const unsigned ecn = p.traffic_class & ce;
+  return is_ip(p.kind) && ecn != ce && (ecn != 0 || force);
+}
+
+}  // namespace
+
+/// What outlives a profile: the clock of the link, the random streams, the statistics.
+class Impairment::State {
+ public:
+  State(const DirectionSpec& spec, const Rng& rng, FramePool& pool, Wheel& wheel, Counters& counters,
+        ImpairmentSink& sink);
+
+  void submit(Frame& frame, GhostId ghost, Instant now) noexcept;
+  void replace(const DirectionSpec& spec);
+  [[nodiscard]] DelayStats delay_stats() const { return delays_.stats(); }
+
+ private:
+  class DelayLine;
+  class HoldLine;
+  class Program;
+
+  void forward(Frame& frame, std::optional<std::uint32_t> corrupt_bit, GhostId ghost, Instant now) noexcept;
+  [[nodiscard]] Frame* duplicate(const Frame& frame) noexcept;
+  void drop(Frame& frame, Drop why, Instant now) noexcept;
+  void apply(Frame& frame, std::optional<std::uint32_t> corrupt_bit) noexcept;
+  void leave_delay(Frame& frame, Program& program, Instant now) noexcept;
+  void release(Frame& frame, Instant now) noexcept { sink_.on_release(frame, now); }
+  [[nodiscard]] std::uint64_t waiting() const noexcept;
+
+  FramePool& pool_;
+  Wheel& wheel_;
+  Counters& counters_;
+  ImpairmentSink& sink_;
+  // One stream per stage, so that a rule more in one does not reshuffle another.
+  Rng loss_rng_, corrupt_rng_, duplicate_rng_, ecn_rng_, delay_rng_, reorder_rng_;
+  LinkClock link_;
+  DelayAccount delays_;
+  std::uint64_t passed_ = 0;  // frames that left the delay stage and were not held
+  std::unique_ptr<Program> program_;
+  std::vector<std::unique_ptr<Program>> retired_;  // replaced, with frames that still wait
+};
+
+/// A FIFO of frames with ascending release times.
+class Impairment::State::DelayLine final : public TimerClient {
+ public:
+  DelayLine(Program& program, Instant not_before) noexcept : program_(program), last_due_(not_before) {
+    timer_.client = this;
+  }
+  DelayLine(const DelayLine&) = delete;
+  DelayLine& operator=(const DelayLine&) = delete;
+  DelayLine(DelayLine&&) = delete;
+  DelayLine& operator=(DelayLine&&) = delete;
+  ~DelayLine();
+
+  /// When a frame that would leave at `due` may leave, behind those before it.
+  [[nodiscard]] Instant behind_earlier(Instant due) const noexcept { return std::max(due, last_due_); }
+  [[nodiscard]] bool empty() const noexcept { return frames_.empty(); }
+  [[nodiscard]] Instant last_due() const noexcept { return last_due_; }
+  void push(Frame& frame) noexcept;
+  void on_timer(TimerNode& node, Instant now) noexcept override;
+
+ private:
+  Program& program_;
+  FrameList frames_;
+  TimerNode timer_;  // armed for the first frame
+  Instant last_due_;
+};
+
+/// Frames taken out of the sequence by one reorder rule: due ascends, and so does released_behind.
+class Impairment::State::HoldLine final : public TimerClient {
+ public:
+  HoldLine(Program& program, std::uint32_t distance, Duration hold_max) noexcept
+      : program_(program), distance_(distance), hold_max_(hold_max) {
+    timer_.client = this;
+  }
+  HoldLine(const HoldLine&) = delete;
+  HoldLine& operator=(const HoldLine&) = delete;
+  HoldLine(HoldLine&&) = delete;
+  HoldLine& operator=(HoldLine&&) = delete;
+  ~HoldLine();
+
+  void hold(Frame& frame, Instant now) noexcept;
+  /// Releases the frames that have been passed often enough.
+  void release_passed(Instant now) noexcept;
+  void on_timer(TimerNode& node, Instant now) noexcept override;
+
+ private:
+  void release_first(Instant now) noexcept;
+  void arm_for_first() noexcept;
+
+  Program& program_;
+  std::uint32_t distance_;
+  Duration hold_max_;
+  FrameList frames_;
+  TimerNode timer_;  // armed for the first frame
+};
+
+/// A DirectionSpec in the form that is looked at per frame, and the frames that wait under it.
+class Impairment::State::Program final : public TimerClient {
+ public:
+  struct Corruption {
+    FrameSelector select;
+    CorruptTarget target;
+  };
+  struct Marking {
+    FrameSelector select;
+    bool force;
+  };
+  struct Delay {
+    Duration constant;
+    JitterSource jitter;
+    DelayLine* line;  // nullptr: may reorder
+  };
+  struct Reordering {
+    FrameSelector select;
+    std::uint32_t number;  // from 1
+  };
+
+  /// No frame under a rule that keeps order leaves before `not_before`.
+  Program(State& owner, const DirectionSpec& spec, Instant not_before);
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+  Program(Program&&) = delete;
+  Program& operator=(Program&&) = delete;
+  ~Program();
+
+  /// A frame that waits alone is due.
+  void on_timer(TimerNode& node, Instant now) noexcept override;
+  [[nodiscard]] Instant last_due() const noexcept;
+
+  State& state;
+  Stage<FrameSelector> loss;
+  Stage<Corruption> corrupt;
+  Stage<FrameSelector> duplicate;
+  Stage<Marking> ecn;
+  Stage<Delay> delay;
+  Stage<Reordering> reorder;
+  std::uint64_t waiting_max;
+  std::uint64_t waiting = 0;
+  std::uint64_t held = 0;
+  std::deque<DelayLine> lines;  // the first is for frames that no delay rule acts on
+  std::deque<HoldLine> holds;
+};
+
+Impairment::State::DelayLine::~DelayLine() {
+  program_.state.wheel_.cancel(timer_);
+  program_.state.pool_.free_all(frames_);
+}
+
+void Impairment::State::DelayLine::push(Frame& frame) noexcept {
+  last_due_ = frame.due;
+  ++program_.waiting;
+  if (frames_.empty()) {
+    program_.state.wheel_.arm(timer_, frame.due);
+  }
+  frames_.push_back(frame);
+}
+
+void Impairment::State::DelayLine::on_timer(TimerNode& /*node*/, Instant now) noexcept {
+  Frame& frame = *frames_.pop_front();
+  if (const Frame* next = frames_.front(); next != nullptr) {
+    program_.state.wheel_.arm(timer_, next->due);
+  }
+  --program_.waiting;
+  program_.state.leave_delay(frame, program_, now);
+}
+
+Impairment::State::HoldLine::~HoldLine() {
+  program_.state.wheel_.cancel(timer_);
+  program_.state.pool_.free_all(frames_);
+}
+
+void Impairment::State::HoldLine::hold(Frame& frame, Instant now) noexcept {
+  frame.due = now + hold_max_;
+  frame.released_behind = program_.state.passed_ + distance_;
+  ++program_.waiting;
+  ++program_.held;
+  frames_.push_back(frame);
+  arm_for_first();
+}
+
+void Impairment::State::HoldLine::release_passed(Instant now) noexcept {
+  while (!frames_.empty() && frames_.front()->released_behind <= program_.state.passed_) {
+    release_first(now);
+  }
+}
+
+void Impairment::State::HoldLine::on_timer(TimerNode& /*node*/, Instant now) noexcept { release_first(now); }
+
+void Impairment::State::HoldLine::release_first(Instant now) noexcept {
+  Frame& frame = *frames_.pop_front();
+  frame.due = std::min(frame.due, now);
+  arm_for_first();
+  --program_.waiting;
+  --program_.held;
+  program_.state.release(frame, now);
+}
+
+void Impairment::State::HoldLine::arm_for_first() noexcept {
+  if (frames_.empty()) {
+    program_.state.wheel_.cancel(timer_);
+  } else if (!timer_.linked() || timer_.due != frames_.front()->due) {
+    program_.state.wheel_.arm(timer_, frames_.front()->due);
+  }
+}
+
+Impairment::State::Program::Program(State& owner, const DirectionSpec& spec, Instant not_before)
+    : state(owner), waiting_max(spec.delay_line_frames) {
+  for (const LossRule& rule : spec.loss) {
+    loss.add(rule.match, FrameSelector{rule.select});
+  }
+  for (const CorruptRule& rule : spec.corrupt) {
+    corrupt.add(rule.match, {FrameSelector{rule.select}, rule.target});
+  }
+  for (const DuplicateRule& rule : spec.duplicate) {
+    duplicate.add(rule.match, FrameSelector{rule.select});
+  }
+  for (const EcnRule& rule : spec.ecn) {
+    ecn.add(rule.match, {FrameSelector{rule.select}, rule.force});
+  }
+  lines.emplace_back(*this, not_before);
+  for (const DelayRule& rule : spec.delay) {
+    DelayLine* line = rule.may_reorder ? nullptr : &lines.emplace_back(*this, not_before);
+    delay.add(rule.match, {rule.constant, JitterSource{rule.jitter}, line});
+  }
+  for (const ReorderRule& rule : spec.reorder) {
+    holds.emplace_back(*this, rule.distance, rule.hold_max);
+    reorder.add(rule.match, {FrameSelector{rule.select}, static_cast<std::uint32_t>(holds.size())});
+  }
+}
+
+Impairment::State::Program::~Program() {
+  List<TimerNode> alone;
+  state.wheel_.cancel_all(*this, alone);
+  while (TimerNode* node = alone.pop_front()) {
+    state.pool_.free(static_cast<Frame&>(*node));
+  }
+}
+
+void Impairment::State::Program::on_timer(TimerNode& node, Instant now) noexcept {
+  --waiting;
+  state.leave_delay(static_cast<Frame&>(node), *this, now);
+}
+
+Instant Impairment::State::Program::last_due() const noexcept {
+  return std::max_element(lines.begin(), lines.end(),
+                          [](const DelayLine& a, const DelayLine& b) { return a.last_due() < b.last_due(); })
+      ->last_due();
+}
+
+Impairment::State::State(const DirectionSpec& spec, const Rng& rng, FramePool& pool, Wheel& wheel, Counters& counters,
+                         ImpairmentSink& sink)
+    : pool_(pool),
+      wheel_(wheel),
+      counters_(counters),
+      sink_(sink),
+      loss_rng_(rng.fork("loss")),
+      corrupt_rng_(rng.fork("corrupt")),
+      duplicate_rng_(rng.fork("duplicate")),
+      ecn_rng_(rng.fork("ecn")),
+      delay_rng_(rng.fork("delay")),
+      reorder_rng_(rng.fork("reorder")),
+      program_(std::make_unique<Program>(*this, spec, Instant{std::numeric_limits<std::int64_t>::min()})) {
+  link_.configure(spec.rate);
+}
+
+void Impairment::State::replace(const DirectionSpec& spec) {
+  std::erase_if(retired_, [](const auto& program) { return program->waiting == 0; });
+  auto next = std::make_unique<Program>(*this, spec, program_->last_due());
+  if (program_->waiting != 0) {
+    retired_.push_back(std::move(program_));
+  }
+  program_ = std::move(next);
+  link_.configure(spec.rate);
+}
+
+void Impairment::State::submit(Frame& frame, GhostId ghost, Instant now) noexcept {
+  frame.treatment = {};
+  const wire::Parsed& p = frame.parsed;
+  if (FrameSelector* rule = program_->loss.find(p, ghost); rule != nullptr && rule->selects(loss_rng_)) {
+    drop(frame, Drop::loss, now);
+    return;
+  }
+  std::optional<std::uint32_t> corrupt_bit;
+  if (auto* rule = program_->corrupt.find(p, ghost); rule != nullptr && rule->select.selects(corrupt_rng_)) {
+    corrupt_bit = pick_bit(frame, rule->target, corrupt_rng_);
+  }
+  Frame* copy = nullptr;
+  if (FrameSelector* rule = program_->duplicate.find(p, ghost); rule != nullptr && rule->selects(duplicate_rng_)) {
+    copy = duplicate(frame);
+  }
+  forward(frame, corrupt_bit, ghost, now);
+  if (copy != nullptr) {
+    forward(*copy, corrupt_bit, ghost, now);
+  }
+}
+
+/// The stages behind duplication, which a copy passes on its own.
+void Impairment::State::forward(Frame& frame, std::optional<std::uint32_t> corrupt_bit, GhostId ghost,
+                                Instant now) noexcept {
+  Program& program = *program_;
+  const wire::Parsed& p = frame.parsed;
+  frame.treatment.corrupted = corrupt_bit.has_value();
+  if (auto* rule = program.ecn.find(p, ghost); rule != nullptr && rule->select.selects(ecn_rng_)) {
+    frame.treatment.ecn_marked = can_mark(p, rule->force);
+  }
+  Instant due = now;
+  if (link_.limited()) {
+    const std::optional<Instant> sent = link_.offer(frame.size, now);
+    if (!sent) {
+      drop(frame, Drop::queue_full, now);
+      return;
+    }
+    due = *sent;
+  }
+  DelayLine* line = &program.lines.front();
+  if (auto* rule = program.delay.find(p, ghost); rule != nullptr) {
+    frame.treatment.delay = std::max(rule->constant + rule->jitter.draw(delay_rng_), Duration::zero());
+    due = due + frame.treatment.delay;
+    line = rule->line;
+  }
+  frame.reorder_rule = 0;
+  if (auto* rule = program.reorder.find(p, ghost); rule != nullptr && rule->select.selects(reorder_rng_)) {
+    frame.reorder_rule = rule->number;
+    frame.treatment.reordered = true;
+  }
+  frame.due = line == nullptr ? due : line->behind_earlier(due);
+  const bool at_once = frame.due <= now && (line == nullptr || line->empty());
+  if ((!at_once || frame.reorder_rule != 0) && waiting() >= program.waiting_max) {
+    drop(frame, Drop::delay_line_full, now);
+    return;
+  }
+  sink_.on_decided(frame, now);
+  apply(frame, corrupt_bit);
+  if (at_once) {
+    leave_delay(frame, program, now);
+  } else if (line != nullptr) {
+    line->push(frame);
+  } else {
+    ++program.waiting;
+    frame.client = &program;
+    wheel_.arm(frame, frame.due);
+  }
+}
+
+Frame* Impairment::State::duplicate(const Frame& frame) noexcept {
+  Frame* copy = pool_.alloc(frame.size);
+  if (copy == nullptr) {
+    counters_.count(Drop::frame_pool_empty);
+    return nullptr;
+  }
+  std::memcpy(copy->data, frame.data, frame.size);
+  copy->arrival = frame.arrival;
+  copy->parsed = frame.parsed;
+  copy->treatment = {};
+  copy->treatment.duplicate = true;
+  counters_.count(Counter::impair_duplicated);
+  return copy;
+}
+
+void Impairment::State::drop(Frame& frame, Drop why, Instant now) noexcept {
+  frame.treatment = {.dropped = why, .duplicate = frame.treatment.duplicate};
+  counters_.count(why);
+  sink_.on_drop(frame, now);
+  pool_.free(frame);
+}
+
+void Impairment::State::apply(Frame& frame, std::optional<std::uint32_t> corrupt_bit) noexcept {
+  const Treatment& t = frame.treatment;
+  if (corrupt_bit) {
+    flip_bit(frame, *corrupt_bit);
+    counters_.count(Counter::impair_corrupted);
+  }
+  if (t.ecn_marked) {
+    wire::mark_congestion(frame.bytes(), frame.parsed.l3_offset, frame.parsed.ipv6);
+    frame.parsed.traffic_class |= 3U;
+    counters_.count(Counter::impair_ecn_marked);
+  }
+  if (t.delay != Duration::zero()) {
+    counters_.count(Counter::impair_delayed);
+  }
+  if (t.reordered) {
+    counters_.count(Counter::impair_reordered);
+  }
+}
+
+void Impairment::State::leave_delay(Frame& frame, Program& program, Instant now) noexcept {
+  if (frame.treatment.delay != Duration::zero()) {
+    delays_.record(frame.treatment.delay, now - frame.due);
+  }
+  if (frame.reorder_rule != 0) {
+    program.holds[frame.reorder_rule - 1].hold(frame, now);
+    return;
+  }
+  ++passed_;
+  release(frame, now);
+  const auto release_passed = [now](Program& p) {
+    if (p.held != 0) {
+      std::for_each(p.holds.begin(), p.holds.end(), [now](HoldLine& line) { line.release_passed(now); });
+    }
+  };
+  release_passed(*program_);
+  std::for_each(retired_.begin(), retired_.end(), [&](const auto& p) { release_passed(*p); });
+}
+
+std::uint64_t Impairment::State::waiting() const noexcept {
+  std::uint64_t n = program_->waiting;
+  for (const auto& program : retired_) {
+    n += program->waiting;
+  }
+  return n;
+}
+
+Impairment::Impairment(const DirectionSpec& spec, Rng rng, FramePool& pool, Wheel& wheel, Counters& counters,
+                       ImpairmentSink& sink)
+    : state_(std::make_unique<State>(spec, rng, pool, wheel, counters, sink)) {}
+
+Impairment::~Impairment() = default;
+
+void Impairment::submit(Frame& frame, GhostId ghost, Instant now) noexcept { state_->submit(frame, ghost, now); }
+
+void Impairment::replace(const DirectionSpec& spec) { state_->replace(spec); }
+
+DelayStats Impairment::delay_stats() const { return state_->delay_stats(); }
+
+}  // namespace nbx::fabric

@@ -1,0 +1,119 @@
+// The rules of a profile in the form that is looked at per frame: matches as masks, selectors with their state.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/rng.hpp"
+#include "fabric/spec.hpp"
+#include "wire/parse.hpp"
+
+namespace nbx::fabric {
+
+/// Counts events from 1 and says which of them are on a list.
+class Ordinals {
+ public:
+  explicit Ordinals(std::vector<std::uint64_t> numbers);
+
+  [[nodiscard]] bool empty() const noexcept { return numbers_.empty(); }
+  bool next_is_listed() noexcept {
+    ++count_;
+    if (next_ == numbers_.size() || numbers_[next_] != count_) {
+      return false;
+    }
+    ++next_;
+    return true;
+  }
+
+ private:
+  std::vector<std::uint64_t> numbers_;  // ascending, each once
+  std::size_t next_ = 0;
+  std::uint64_t count_ = 0;
+};
+
+class Matcher {
+ public:
+  explicit Matcher(const Match& match);
+
+  /// Whether the frame is accepted; advances the count behind Match::nth.
+  bool accepts(const wire::Parsed& p, GhostId ghost) noexcept {
+    if ((classes_ >> static_cast<unsigned>(p.op_class) & 1U) == 0) {
+      return false;
+    }
+    if (narrow_ && !accepts_narrow(p, ghost)) {
+      return false;
+    }
+    return nth_.empty() || nth_.next_is_listed();
+  }
+
+ private:
+  [[nodiscard]] bool accepts_narrow(const wire::Parsed& p, GhostId ghost) const noexcept;
+
+  std::uint8_t classes_;
+  bool narrow_;  // names ghosts, a queue pair or sequence numbers
+  bool any_ghost_;
+  bool any_qpn_;
+  bool any_psn_;
+  Qpn dest_qpn_{};
+  Psn psn_first_{};
+  std::uint32_t psn_count_ = 0;        // length of the range
+  std::vector<std::uint64_t> ghosts_;  // one bit per ghost
+  Ordinals nth_;
+};
+
+/// Which of the frames that matched a rule acts on.
+class FrameSelector {
+ public:
+  explicit FrameSelector(const Selector& selector);
+
+  bool selects(Rng& rng) noexcept;
+
+ private:
+  struct Chain {
+    Chance leave_good;
+    Chance leave_bad;
+    Chance select_in_good;
+    Chance select_in_bad;
+    bool bad = false;
+  };
+  struct Countdown {
+    std::uint64_t period;
+    std::uint64_t left;
+  };
+  using State = std::variant<Chance, Chain, Countdown, Ordinals>;
+
+  static State compile(const Selector& selector);
+
+  State state_;
+};
+
+/// The rules of one stage in the order of the profile.
+template <class Action>
+class Stage {
+ public:
+  [[nodiscard]] bool empty() const noexcept { return rules_.empty(); }
+  void add(const Match& match, Action action) { rules_.push_back({Matcher{match}, std::move(action)}); }
+
+  /// What the first rule that accepts the frame does; nullptr when none does.
+  [[nodiscard]] Action* find(const wire::Parsed& p, GhostId ghost) noexcept {
+    for (Rule& rule : rules_) {
+      if (rule.match.accepts(p, ghost)) {
+        return &rule.action;
+      }
+    }
+    return nullptr;
+  }
+  [[nodiscard]] auto begin() noexcept { return rules_.begin(); }
+  [[nodiscard]] auto end() noexcept { return rules_.end(); }
+
+ private:
+  struct Rule {
+    Matcher match;
+    Action action;
+  };
+  std::vector<Rule> rules_;
+};
+
+}  // namespace nbx::fabric
