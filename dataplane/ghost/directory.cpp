@@ -1,56 +1,59 @@
-// Both tables are built once; by_ip_ is at most half full, so that every probe ends.
-#include "ghost/ghost.hpp"
-
+// Built once, before the first frame.
 #include <algorithm>
 #include <bit>
+
+#include "ghost/ghost.hpp"
 
 namespace nbx::ghost {
 namespace {
 
-void add_link_local(Identity& ghost) {
-  const bool given = std::ranges::any_of(ghost.addresses, [](const InterfaceAddress& a) {
-    return a.ip.is_link_local_v6();
-  });
-  if (!given) {
-    ghost.addresses.push_back({link_local_from_mac(ghost.mac), 64});
+/// Every IPv6 host has a link-local address (RFC 4291 2.1); ours is the one that Linux would make.
+std::vector<Identity> with_link_local(std::vector<Identity> ghosts) {
+  for (Identity& ghost : ghosts) {
+    const bool given =
+        std::ranges::any_of(ghost.addresses, [](const InterfaceAddress& a) { return a.ip.is_link_local_v6(); });
+    if (!given) {
+      ghost.addresses.push_back({link_local_from_mac(ghost.mac), 64});
+    }
   }
+  return ghosts;
+}
+
+std::size_t count_addresses(const std::vector<Identity>& ghosts) {
+  std::size_t n = 0;
+  for (const Identity& ghost : ghosts) {
+    n += ghost.addresses.size();
+  }
+  return n;
 }
 
 }  // namespace
 
-Directory::Directory(std::vector<Identity> ghosts) : ghosts_(std::move(ghosts)) {
-  std::size_t addresses = 0;
-  for (Identity& ghost : ghosts_) {
-    add_link_local(ghost);
-    addresses += ghost.addresses.size();
+Directory::Table::Table(std::size_t entries_max) : entries_(std::bit_ceil(2 * entries_max + 1)) {}
+
+void Directory::Table::insert(const IpAddress& ip, GhostId ghost) noexcept {
+  Entry& entry = entries_[probe(ip)];
+  if (entry.ghost == no_ghost) {
+    entry = {ip, ghost};
   }
-  by_ip_.resize(std::bit_ceil(addresses * 2 + 1));
+}
+
+Directory::Directory(std::vector<Identity> ghosts)
+    : ghosts_(with_link_local(std::move(ghosts))),
+      by_ip_(count_addresses(ghosts_)),
+      by_group_(count_addresses(ghosts_)) {
+  by_mac_.reserve(ghosts_.size());
   for (std::uint32_t i = 0; i < ghosts_.size(); ++i) {
-    by_mac_.emplace_back(ghosts_[i].mac, GhostId{i});
+    const GhostId id{i};
+    by_mac_.emplace_back(ghosts_[i].mac, id);
     for (const InterfaceAddress& address : ghosts_[i].addresses) {
-      insert(address.ip, GhostId{i});
+      by_ip_.insert(address.ip, id);
+      if (!address.ip.is_v4()) {
+        by_group_.insert(solicited_node(address.ip), id);
+      }
     }
   }
   std::ranges::sort(by_mac_);
-}
-
-void Directory::insert(const IpAddress& ip, GhostId ghost) noexcept {
-  const std::size_t mask = by_ip_.size() - 1;
-  std::size_t i = probe_start(ip, mask);
-  while (by_ip_[i].ghost != no_ghost && by_ip_[i].ip != ip) {
-    i = (i + 1) & mask;
-  }
-  by_ip_[i] = {ip, ghost};
-}
-
-GhostId Directory::by_ip(const IpAddress& ip) const noexcept {
-  const std::size_t mask = by_ip_.size() - 1;
-  for (std::size_t i = probe_start(ip, mask); by_ip_[i].ghost != no_ghost; i = (i + 1) & mask) {
-    if (by_ip_[i].ip == ip) {
-      return by_ip_[i].ghost;
-    }
-  }
-  return no_ghost;
 }
 
 GhostId Directory::by_mac(const Mac& mac) const noexcept {

@@ -30,23 +30,41 @@ class Directory {
 
   [[nodiscard]] std::size_t size() const noexcept { return ghosts_.size(); }
   [[nodiscard]] const Identity& operator[](GhostId id) const noexcept { return ghosts_[index(id)]; }
-  [[nodiscard]] GhostId by_ip(const IpAddress& ip) const noexcept;
+  [[nodiscard]] GhostId by_ip(const IpAddress& ip) const noexcept { return by_ip_.find(ip); }
   [[nodiscard]] GhostId by_mac(const Mac& mac) const noexcept;
   [[nodiscard]] GhostId by_name(const std::string& name) const;
-  /// The ghost whose solicited-node multicast group `group` is, or no_ghost.
-  [[nodiscard]] GhostId by_solicited_node(const IpAddress& group) const noexcept;
+  /// A ghost whose solicited-node multicast group `group` is (several may share one), or no_ghost.
+  [[nodiscard]] GhostId by_solicited_node(const IpAddress& group) const noexcept { return by_group_.find(group); }
 
  private:
-  struct Entry {
-    IpAddress ip;
-    GhostId ghost = no_ghost;
+  /// An open-addressing table, at most half full so that every probe ends.
+  class Table {
+   public:
+    explicit Table(std::size_t entries_max);
+    /// The first ghost to claim an address keeps it.
+    void insert(const IpAddress& ip, GhostId ghost) noexcept;
+    [[nodiscard]] GhostId find(const IpAddress& ip) const noexcept { return entries_[probe(ip)].ghost; }
+
+   private:
+    struct Entry {
+      IpAddress ip;
+      GhostId ghost = no_ghost;
+    };
+    /// Where `ip` is, or would be.
+    [[nodiscard]] std::size_t probe(const IpAddress& ip) const noexcept {
+      const std::size_t mask = entries_.size() - 1;
+      std::size_t i = hash_value(ip) & mask;
+      while (entries_[i].ghost != no_ghost && entries_[i].ip != ip) {
+        i = (i + 1) & mask;
+      }
+      return i;
+    }
+    std::vector<Entry> entries_;
   };
-  [[nodiscard]] static std::size_t probe_start(const IpAddress& ip, std::size_t mask) noexcept {
-    return hash_value(ip) & mask;
-  }
 
   std::vector<Identity> ghosts_;
-  std::vector<Entry> by_ip_;
+  Table by_ip_;
+  Table by_group_;
   std::vector<std::pair<Mac, GhostId>> by_mac_;  // sorted
 };
 
