@@ -99,16 +99,20 @@ class Cm final : public MadHandler {
 
   /// Passive side: connects `qp` as the REQ asks and sends REP; on_established follows with RTU or the first data.
   bool accept(ConnectionId id, Qp& qp, const AcceptParam& param, Instant now) noexcept;
+  /// Passive side: refuses the REQ. The id is invalid at once, and on_disconnected does not follow.
   void reject(ConnectionId id, std::uint16_t reason, ConstBytes private_data, Instant now) noexcept;
   /// Tells the peer to wait longer (MRA).
   void delay_answer(ConnectionId id, std::uint8_t service_timeout, Instant now) noexcept;
   /// Active side: sends REQ for `qp` (INIT); on_established has connected it.
   ConnectionId connect(GhostId ghost, Qp& qp, const ConnectParam& param, CmUser& user, Instant now) noexcept;
+  /// Ends the connection: on_disconnected follows with the DREP, within this call when nothing was connected yet. The
+  /// queue pair stays its user's and may be destroyed right away.
   void disconnect(ConnectionId id, Instant now) noexcept;
 
   /// Data on a queue pair whose RTU was lost establishes the connection (12.9.6): the transport's users call this.
   void communication_established(Qp& qp, Instant now) noexcept;
 
+  /// Everything in the table, connections in timewait included.
   [[nodiscard]] std::size_t connections() const noexcept;
 
   void on_mad(GhostId ghost, ConstBytes mad, const wire::Path& reply_path, Instant now) noexcept override;
