@@ -1,0 +1,100 @@
+#include "port/mbuf_source.hpp"
+
+#include <rte_errno.h>
+#include <rte_mbuf.h>
+#include <rte_mempool.h>
+
+#include <array>
+#include <new>
+
+namespace nbx::port {
+namespace {
+
+constexpr std::size_t private_size = RTE_ALIGN_CEIL(sizeof(Frame), RTE_CACHE_LINE_SIZE);
+// Ethernet header, two VLAN tags, FCS where a NIC keeps it, and room for drivers that want their ends aligned.
+constexpr std::uint32_t link_slack = 64;
+constexpr unsigned lcore_cache = 256;
+
+std::uint32_t data_room(std::uint32_t mtu) noexcept {
+  return RTE_ALIGN_CEIL(RTE_PKTMBUF_HEADROOM + mtu + link_slack, RTE_CACHE_LINE_SIZE);
+}
+
+/// A Frame as a source promises it: data and capacity set, the rest as constructed.
+Frame& renew(rte_mbuf& mbuf, std::size_t offset) noexcept {
+  auto& frame = *new (rte_mbuf_to_priv(&mbuf)) Frame;
+  frame.data = static_cast<std::byte*>(mbuf.buf_addr) + offset;
+  frame.capacity = static_cast<std::uint32_t>(mbuf.buf_len - offset);
+  return frame;
+}
+
+}  // namespace
+
+std::uint64_t pool_bytes(std::size_t frames, std::uint32_t mtu) noexcept {
+  constexpr std::uint64_t object_overhead = 2 * RTE_CACHE_LINE_SIZE;  // the pool's header and its padding
+  return frames * (sizeof(rte_mbuf) + private_size + data_room(mtu) + object_overhead);
+}
+
+Result<std::unique_ptr<MbufSource>> MbufSource::create(const std::string& name, std::size_t frames, std::uint32_t mtu) {
+  if (data_room(mtu) > UINT16_MAX) {
+    return Error{"an MTU of " + std::to_string(mtu) + " does not fit a packet buffer"};
+  }
+  rte_mempool* pool = rte_pktmbuf_pool_create(name.c_str(), static_cast<unsigned>(frames), lcore_cache, private_size,
+                                              static_cast<std::uint16_t>(data_room(mtu)), SOCKET_ID_ANY);
+  if (pool == nullptr) {
+    return Error{"no memory for " + std::to_string(frames) + " packet buffers (" +
+                 std::to_string(pool_bytes(frames, mtu) >> 20U) + " MiB): " + rte_strerror(rte_errno) +
+                 "; give more hugepages, or shorten the profile's delay_line_frames"};
+  }
+  return std::unique_ptr<MbufSource>(new MbufSource(pool));
+}
+
+MbufSource::~MbufSource() { rte_mempool_free(pool_); }
+
+std::size_t MbufSource::take(std::span<Frame*> frames) noexcept {
+  std::array<rte_mbuf*, 64> mbufs;
+  std::size_t taken = 0;
+  while (taken < frames.size()) {
+    const auto n = static_cast<unsigned>(std::min(frames.size() - taken, mbufs.size()));
+    if (rte_pktmbuf_alloc_bulk(pool_, mbufs.data(), n) != 0) {
+      break;
+    }
+    for (unsigned i = 0; i < n; ++i) {
+      frames[taken++] = &renew(*mbufs[i], RTE_PKTMBUF_HEADROOM);
+    }
+  }
+  return taken;
+}
+
+void MbufSource::give(std::span<Frame* const> frames) noexcept {
+  for (Frame* frame : frames) {
+    // A frame may have come from another port's pool; the mbuf knows.
+    rte_pktmbuf_free(&mbuf_to_send(*frame));
+  }
+}
+
+std::size_t MbufSource::total() const noexcept { return pool_->size; }
+std::size_t MbufSource::in_use() const noexcept { return rte_mempool_in_use_count(pool_); }
+
+Frame* frame_of_received(rte_mbuf& mbuf, Instant now) noexcept {
+  if (mbuf.nb_segs != 1 && rte_pktmbuf_linearize(&mbuf) != 0) {
+    rte_pktmbuf_free(&mbuf);
+    return nullptr;
+  }
+  Frame& frame = renew(mbuf, mbuf.data_off);
+  frame.size = mbuf.data_len;
+  frame.arrival = now;
+  return &frame;
+}
+
+rte_mbuf& mbuf_to_send(const Frame& frame) noexcept {
+  auto& mbuf = *reinterpret_cast<rte_mbuf*>(reinterpret_cast<std::uintptr_t>(&frame) - sizeof(rte_mbuf));
+  mbuf.data_off = static_cast<std::uint16_t>(frame.data - static_cast<std::byte*>(mbuf.buf_addr));
+  mbuf.data_len = static_cast<std::uint16_t>(frame.size);
+  mbuf.pkt_len = frame.size;
+  mbuf.ol_flags = 0;  // what the receiving driver said of these bytes, such as a stripped tag, is not a request
+  return mbuf;
+}
+
+Frame& frame_of(rte_mbuf& mbuf) noexcept { return *static_cast<Frame*>(rte_mbuf_to_priv(&mbuf)); }
+
+}  // namespace nbx::port

@@ -1,0 +1,180 @@
+#include "port/worker.hpp"
+
+#include <pthread.h>
+#include <rte_pause.h>
+#include <sched.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <ctime>
+
+namespace nbx::port {
+namespace {
+
+// How an idle worker behaves that shares its core. A sleep ends late by up to wake_margin on a loaded machine, so a
+// deadline that is nearer is waited for awake.
+constexpr std::uint32_t awake_turns = 256;
+constexpr std::uint32_t drowsy_turns = 512;
+constexpr Duration nap_short = std::chrono::microseconds{50};
+constexpr Duration nap_long = std::chrono::microseconds{200};
+constexpr Duration nap_min = std::chrono::microseconds{10};
+constexpr Duration wake_margin = std::chrono::microseconds{60};
+
+void sleep_for(Duration duration) noexcept {
+  const timespec time{.tv_sec = 0, .tv_nsec = duration.count() / 1000};
+  clock_nanosleep(CLOCK_MONOTONIC, 0, &time, nullptr);
+}
+
+void prepare_thread(const WorkerConfig& config) {
+  pthread_setname_np(pthread_self(), ("nbx-" + config.name).substr(0, 15).c_str());
+  prctl(PR_SET_TIMERSLACK, 1);  // sleeps end when they should
+  if (config.core) {
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    CPU_SET(*config.core, &cores);
+    pthread_setaffinity_np(pthread_self(), sizeof cores, &cores);
+  }
+}
+
+}  // namespace
+
+void Worker::start() {
+  thread_ = std::thread([this] { run(); });
+}
+
+void Worker::stop() {
+  if (thread_.joinable()) {
+    stopping_.store(true, std::memory_order_relaxed);
+    thread_.join();
+    return_frames();
+  }
+}
+
+void Worker::run() {
+  prepare_thread(config_);
+  const RegisteredThread registration;
+  Instant last = parts_.clock.now();
+  parts_.shard.start(last);
+  bool worked = true;
+  while (!stopping_.load(std::memory_order_relaxed)) {
+    const Instant now = parts_.clock.now();
+    account(now - last, worked);
+    last = now;
+    worked = turn(now);
+    if (worked) {
+      idle_turns_ = 0;
+    } else {
+      rest(now);
+    }
+  }
+}
+
+bool Worker::turn(Instant now) {
+  bool worked = receive(now);
+  worked |= take_from_peers(now);
+  worked |= parts_.kernel != nullptr && parts_.kernel->receive(parts_.shard, now);
+  worked |= parts_.mailbox.serve(now);
+  worked |= parts_.shard.progress(now);
+  worked |= transmit(now);
+  worked |= hand_to_peers();
+  worked |= parts_.kernel != nullptr && parts_.kernel->transmit(parts_.shard);
+  return worked;
+}
+
+bool Worker::receive(Instant now) noexcept {
+  FrameList burst;
+  const std::size_t oversize = parts_.port.receive(burst, now);
+  for (std::size_t i = 0; i < oversize; ++i) {
+    parts_.counters.count(Drop::port_rx_oversize);
+  }
+  const bool any = !burst.empty();
+  if (any) {
+    parts_.shard.receive(burst, now);
+  }
+  return any;
+}
+
+bool Worker::take_from_peers(Instant now) noexcept {
+  constexpr int frames_per_turn = 32;
+  bool any = false;
+  for (std::uint8_t i = 0; i < parts_.peers.ports(); ++i) {
+    const PortId peer{i};
+    for (int n = 0; peer != config_.id && n < frames_per_turn; ++n) {
+      Frame* frame = parts_.peers.pop(peer, config_.id);
+      if (frame == nullptr) {
+        break;
+      }
+      parts_.shard.receive_from_peer(*frame, peer, now);
+      any = true;
+    }
+  }
+  return any;
+}
+
+bool Worker::hand_to_peers() noexcept {
+  bool any = false;
+  for (std::uint8_t i = 0; i < parts_.peers.ports(); ++i) {
+    const PortId peer{i};
+    if (peer == config_.id) {
+      continue;
+    }
+    while (Frame* frame = parts_.shard.to_peer(peer).pop_front()) {
+      any = true;
+      if (!parts_.peers.push(config_.id, peer, *frame)) {
+        parts_.shard.discard(*frame, Drop::peer_ring_full);
+      }
+    }
+  }
+  return any;
+}
+
+bool Worker::transmit(Instant now) noexcept {
+  FrameList refused;
+  const bool any = parts_.port.transmit(parts_.shard.to_port(), refused, now);
+  while (Frame* frame = refused.pop_front()) {
+    parts_.shard.discard(*frame, Drop::port_tx_full);
+  }
+  return any;
+}
+
+void Worker::rest(Instant now) noexcept {
+  if (config_.own_core || ++idle_turns_ < awake_turns) {
+    rte_pause();
+    return;
+  }
+  idle_turns_ = std::min(idle_turns_, drowsy_turns);
+  const Duration nap = idle_turns_ < drowsy_turns ? nap_short : nap_long;
+  const Instant deadline = parts_.shard.next_deadline();
+  const Duration until_deadline = deadline == Instant::never() ? nap : deadline - now - wake_margin;
+  const Duration sleep = std::min(nap, until_deadline);
+  if (sleep < nap_min) {
+    sched_yield();
+  } else {
+    sleep_for(sleep);
+  }
+}
+
+void Worker::account(Duration spent, bool worked) noexcept {
+  std::atomic<std::int64_t>& sum = worked ? busy_ps_ : idle_ps_;
+  sum.store(sum.load(std::memory_order_relaxed) + spent.count(), std::memory_order_relaxed);
+}
+
+Worker::Load Worker::load() const noexcept {
+  return {Duration{busy_ps_.load(std::memory_order_relaxed)}, Duration{idle_ps_.load(std::memory_order_relaxed)}};
+}
+
+void Worker::return_frames() noexcept {
+  FrameList frames;
+  parts_.port.take_pending(frames);
+  frames.splice_back(parts_.shard.to_port());
+  while (Frame* frame = frames.pop_front()) {
+    parts_.shard.release(*frame);
+  }
+  for (std::uint8_t i = 0; i < parts_.peers.ports(); ++i) {
+    while (Frame* frame = PortId{i} == config_.id ? nullptr : parts_.peers.pop(PortId{i}, config_.id)) {
+      parts_.shard.release(*frame);
+    }
+  }
+}
+
+}  // namespace nbx::port
