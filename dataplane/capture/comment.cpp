@@ -28,9 +28,10 @@ static_assert(prefix.size() + 1 + word_dropped.size() + 1 + longest_reason() + 1
                   1 + word_duplicate.size() + 1 + word_corrupted.size() + 1 + word_reordered.size() <=
               comment_size_max);
 
+/// To the nearest nanosecond.
 constexpr std::int64_t to_ns(Duration d) {
-  const std::int64_t half = d.count() < 0 ? -500 : 500;
-  return (d.count() + half) / 1000;
+  const std::int64_t rest = d.count() % 1000;
+  return d.count() / 1000 + (rest >= 500 ? 1 : 0) - (rest <= -500 ? 1 : 0);
 }
 
 /// Words with a space between; the longest comment fits, so nothing is checked.
