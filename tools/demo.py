@@ -40,7 +40,7 @@ def measure(emulator, node, command, pattern):
 
 def run_profile(name, node, socket):
     """All tests under one profile; boots the node when this is its first emulator. The rows and the capture."""
-    port = Port(socket, ROOT / f"profiles/{name}.yaml", [{"name": "real0", "addresses": ["10.77.0.1/24"]}],
+    port = Port(socket, ROOT / f"profiles/{name}.yaml", [{"name": "real0", "mac": node.mac, "addresses": ["10.77.0.1/24"]}],
                 [{"name": "ghost0", "mac": "02:00:00:00:00:09", "addresses": [f"{GHOST}/24"],
                   "personalities": ["perftest", "pingpong", "rping"]}])
     with Emulator(DEMO / name, {"p0": port}) as emulator:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from emulator import ROOT, Emulator, Port
-from realnode import RealNode
+from realnode import RealNode, mac_of
 
 LINK_LIMIT_S = 15
 ADDRESSES = {"real0": ["10.77.0.1/24", "fd77::1/64"], "real1": ["10.77.0.2/24", "fd77::2/64"]}
@@ -39,7 +39,8 @@ def sockets():
 def plug(sockets, number, profile, ghosts=()):
     """Port number `number` with its real node behind it."""
     name = f"real{number}"
-    return Port(sockets / f"p{number}.sock", profile, [{"name": name, "addresses": ADDRESSES[name]}], list(ghosts))
+    node = {"name": name, "mac": mac_of(ADDRESSES[name]), "addresses": ADDRESSES[name]}
+    return Port(sockets / f"p{number}.sock", profile, [node], list(ghosts))
 
 
 def wait_for_link(node, address):

@@ -35,6 +35,11 @@ class NodeError(Exception):
     """The node, or a command in it, did not do what was asked."""
 
 
+def mac_of(addresses):
+    """The MAC address that a node with these addresses has."""
+    return f"52:54:00:00:00:{int(ipaddress.ip_interface(addresses[0]).ip) & 0xff:02x}"
+
+
 class Job:
     """A command that runs in the node."""
 
@@ -67,7 +72,7 @@ class RealNode:
         interfaces = [ipaddress.ip_interface(address) for address in addresses]
         self.ipv4 = next((str(i.ip) for i in interfaces if i.version == 4), None)
         self.ipv6 = next((str(i.ip) for i in interfaces if i.version == 6), None)
-        self.mac = f"52:54:00:00:00:{int(interfaces[0].ip) & 0xff:02x}"
+        self.mac = mac_of(addresses)
         self.console = self.folder / f"{name}.console"
         self.agent_path = self.folder / f"{name}.agent"
         self.process = self.agent = None

@@ -7,7 +7,7 @@ from conftest import ADDRESSES, plug, wait_for_link
 from emulator import Emulator
 
 ADDED_MS = 2      # each direction of each port: a frame crosses two of them
-SLOW = {direction: {"delay": [{"constant": f"{ADDED_MS}ms"}]} for direction in ("to_ghosts", "to_node")}
+SLOW = {"both": {"delay": f"{ADDED_MS}ms"}}
 
 
 def ghost(port):

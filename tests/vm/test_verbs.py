@@ -17,17 +17,12 @@ RUN_LIMIT_S = 60
 
 IMPAIRMENTS = {
     "clean": {},
-    "data-loss": {"to_ghosts": {"loss": [{"match": {"class": "data"}, "bernoulli": "1%"}]},
-                  "to_node": {"loss": [{"match": {"class": "data"}, "bernoulli": "1%"}]}},
-    "ack-loss": {"to_ghosts": {"loss": [{"match": {"class": "ack"}, "bernoulli": "1%"}]},
-                 "to_node": {"loss": [{"match": {"class": "ack"}, "bernoulli": "1%"}]}},
-    "delay": {"to_ghosts": {"delay": [{"constant": "5ms", "jitter": {"uniform": "1ms"}}]},
-              "to_node": {"delay": [{"constant": "5ms", "jitter": {"uniform": "1ms"}}]}},
-    "reorder": {"to_ghosts": {"reorder": [{"bernoulli": "2%", "distance": 2}]},
-                "to_node": {"reorder": [{"bernoulli": "2%", "distance": 2}]}},
-    "duplicate": {"to_ghosts": {"duplicate": [{"bernoulli": "2%"}]}, "to_node": {"duplicate": [{"bernoulli": "2%"}]}},
-    "corrupt": {"to_ghosts": {"corrupt": [{"match": {"class": "data"}, "bernoulli": "1%"}]},
-                "to_node": {"corrupt": [{"match": {"class": "data"}, "bernoulli": "1%"}]}},
+    "data-loss": {"loss": {"match": {"class": "data"}, "probability": "1%"}},
+    "ack-loss": {"loss": {"match": {"class": "ack"}, "probability": "1%"}},
+    "delay": {"delay": {"constant": "5ms", "uniform": "1ms"}},
+    "reorder": {"reorder": {"match": {"class": "data"}, "probability": "2%", "distance": 2}},
+    "duplicate": {"duplicate": {"match": {"class": "data"}, "probability": "2%"}},
+    "corrupt": {"corrupt": {"match": {"class": "data"}, "probability": "1%"}},
 }
 
 
@@ -35,7 +30,7 @@ def requester(family, mtu):
     """A ghost that connects to the real node and runs every RC operation."""
     number = 20 + 2 * FAMILIES.index(family) + MTUS.index(mtu)
     return {"name": f"requester-{family}-{mtu}", "mac": f"02:00:00:00:00:{number:02x}",
-            "addresses": [f"10.77.0.{number}/24", f"fd77::{number}/64"], "path_mtu": mtu,
+            "addresses": [f"10.77.0.{number}/24", f"fd77::{number}/64"], "qp_defaults": {"path_mtu": mtu},
             "personalities": [{"rcops": {"connect": {"ipv4": "10.77.0.1", "ipv6": "fd77::1"}[family],
                                          "port": 7480 + number, "length": BYTES}}]}
 
@@ -53,7 +48,7 @@ class World:
 def world(request, node, reports, sockets):
     ghosts = {(family, mtu): requester(family, mtu) for family in FAMILIES for mtu in MTUS}
     emulator = Emulator(reports / request.param,
-                        {"p0": plug(sockets, 0, IMPAIRMENTS[request.param], [SERVER, *ghosts.values()])})
+                        {"p0": plug(sockets, 0, {"both": IMPAIRMENTS[request.param]}, [SERVER, *ghosts.values()])})
     before = node.hw_counters()
     responders = {}
     for (family, mtu), ghost in ghosts.items():
