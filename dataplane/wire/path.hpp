@@ -23,4 +23,10 @@ struct Path {
   friend bool operator==(const Path&, const Path&) = default;
 };
 
+/// The UDP source port by which a flow label spreads over paths, as Linux and mlx5 derive it: the label's upper six
+/// bits folded onto the lower fourteen, in the dynamic port range that A17.9.2 asks for.
+[[nodiscard]] constexpr std::uint16_t udp_source_port_of(std::uint32_t flow_label) {
+  return static_cast<std::uint16_t>(0xc000U | ((flow_label ^ (flow_label >> 14U)) & 0x3fffU));
+}
+
 }  // namespace nbx::wire
