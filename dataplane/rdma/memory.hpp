@@ -42,8 +42,13 @@ class Region {
   /// The stored bytes; empty unless the backing is memory.
   [[nodiscard]] MutableBytes storage() noexcept { return storage_; }
 
+  /// The peer sent SEND with invalidate: the key is refused from now on; the owner still removes the region.
+  void invalidate() noexcept { valid_ = false; }
+  [[nodiscard]] bool valid() const noexcept { return valid_; }
+
  private:
   RegionSpec spec_;
+  bool valid_ = true;
   std::vector<std::byte> storage_;
 };
 
@@ -52,6 +57,7 @@ class MemoryTable {
   /// Answers nullptr when the key is taken. May allocate: control only.
   Region* add(RegionSpec spec);
   void remove(std::uint32_t key);
+  /// The region behind a valid key, or nullptr.
   [[nodiscard]] Region* find(std::uint32_t key) noexcept;
   [[nodiscard]] std::size_t size() const noexcept;
 
@@ -62,6 +68,9 @@ class MemoryTable {
     std::unique_ptr<Region> region;
     std::uint8_t variant = 0;
   };
+
+  [[nodiscard]] Region* locate(std::uint32_t key) noexcept;
+
   std::vector<Slot> slots_;
   std::vector<std::unique_ptr<Region>> fixed_;
 };

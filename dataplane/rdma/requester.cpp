@@ -1,0 +1,569 @@
+// The send queue, as PSNs:
+//
+//      completed  | acknowledged .. outstanding ..... |  not sent   | not posted
+//   --------------+---------------------+-------------+-------------+-----------
+//        WQE tail ^ unacknowledged      ^ next        ^ sent        ^ unposted
+//                                         (cursor: its WQE)
+//
+// next == sent, except while packets are sent again: go-back-N sets next back to unacknowledged, which may lie in the
+// middle of a message; the opcode follows from the position. A READ takes the PSNs of its response packets, and is
+// asked for again from the first one missing. Requests complete in order, so unacknowledged is always in WQE tail.
+#include "rdma/requester.hpp"
+
+#include "rdma/codes.hpp"
+#include "rdma/emit.hpp"
+
+namespace nbx::rdma {
+
+using Waiting = RequesterState::Waiting;
+
+namespace {
+
+constexpr std::uint8_t uc_opcode_bit = 0x20;
+
+constexpr wire::Opcode by_position(wire::Position where, wire::Opcode first, wire::Opcode middle, wire::Opcode last,
+                                   wire::Opcode only) {
+  switch (where) {
+    case wire::Position::first:
+      return first;
+    case wire::Position::middle:
+      return middle;
+    case wire::Position::last:
+      return last;
+    case wire::Position::only:
+      return only;
+  }
+  return only;
+}
+
+constexpr wire::Opcode rc_opcode(WrOpcode opcode, wire::Position where) {
+  using enum wire::Opcode;
+  switch (opcode) {
+    case WrOpcode::send:
+      return by_position(where, rc_send_first, rc_send_middle, rc_send_last, rc_send_only);
+    case WrOpcode::send_with_imm:
+      return by_position(where, rc_send_first, rc_send_middle, rc_send_last_with_immediate,
+                         rc_send_only_with_immediate);
+    case WrOpcode::send_with_inv:
+      return by_position(where, rc_send_first, rc_send_middle, rc_send_last_with_invalidate,
+                         rc_send_only_with_invalidate);
+    case WrOpcode::rdma_write:
+      return by_position(where, rc_rdma_write_first, rc_rdma_write_middle, rc_rdma_write_last, rc_rdma_write_only);
+    case WrOpcode::rdma_write_with_imm:
+      return by_position(where, rc_rdma_write_first, rc_rdma_write_middle, rc_rdma_write_last_with_immediate,
+                         rc_rdma_write_only_with_immediate);
+    case WrOpcode::rdma_read:
+      return rc_rdma_read_request;
+    case WrOpcode::atomic_cmp_and_swp:
+      return rc_compare_swap;
+    case WrOpcode::atomic_fetch_and_add:
+      return rc_fetch_add;
+  }
+  return rc_send_only;
+}
+
+void fill_headers(Packet& packet, const Wqe& wqe, std::uint8_t headers, std::uint32_t bytes_before) noexcept {
+  if ((headers & wire::ext::reth) != 0) {
+    auto& reth = packet.header<wire::Reth>();
+    reth.virtual_address = wqe.remote_addr + bytes_before;
+    reth.rkey = wqe.rkey;
+    reth.dma_length = wqe.local.length - bytes_before;
+  }
+  if ((headers & wire::ext::atomiceth) != 0) {
+    const bool swaps = wqe.opcode == WrOpcode::atomic_cmp_and_swp;
+    auto& atomic = packet.header<wire::AtomicEth>();
+    atomic.virtual_address = wqe.remote_addr;
+    atomic.rkey = wqe.rkey;
+    atomic.swap_or_add = swaps ? wqe.swap : wqe.compare_add;
+    atomic.compare = swaps ? wqe.compare_add : 0;
+  }
+  if ((headers & wire::ext::immdt) != 0) {
+    packet.header<wire::ImmDt>().data = wqe.imm_data;
+  }
+  if ((headers & wire::ext::ieth) != 0) {
+    packet.header<wire::Ieth>().rkey = wqe.imm_data;
+  }
+}
+
+}  // namespace
+
+// ---- sending
+
+// What is wrong with a request before it is sent. It fails when its turn to complete comes.
+WcStatus Requester::check(QueuePair& qp, const SendWr& wr) noexcept {
+  Wqe probe{};
+  probe.opcode = wr.opcode;
+  if (probe.reads() && (!qp.reliable() || qp.attr().max_rd_atomic == 0)) {
+    return WcStatus::loc_qp_op_err;
+  }
+  if (wr.opcode == WrOpcode::send_with_inv && !qp.reliable()) {
+    return WcStatus::loc_qp_op_err;
+  }
+  if (probe.atomic() ? wr.local.length != sizeof(std::uint64_t) : wr.local.length > message_size_max) {
+    return WcStatus::loc_len_err;
+  }
+  const std::uint8_t needed = probe.reads() ? access::local_write : std::uint8_t{0};
+  if (wr.local.length != 0 && core_.local_region(qp, wr.local, needed) == nullptr) {
+    return WcStatus::loc_prot_err;
+  }
+  return WcStatus::success;
+}
+
+void Requester::post(QueuePair& qp, const SendWr& wr) noexcept {
+  RequesterState& state = qp.requester;
+  Wqe wqe{};
+  wqe.wr_id = wr.wr_id;
+  wqe.local = wr.local;
+  wqe.remote_addr = wr.remote_addr;
+  wqe.compare_add = wr.compare_add;
+  wqe.swap = wr.swap;
+  wqe.rkey = wr.rkey;
+  wqe.imm_data = wr.imm_data;
+  wqe.opcode = wr.opcode;
+  wqe.status = check(qp, wr);
+  wqe.signaled = wr.signaled;
+  wqe.solicited = wr.solicited;
+  wqe.fence = wr.fence;
+  wqe.first = state.unposted;
+  wqe.psns = wqe.atomic() ? 1 : qp.packets(wr.local.length);
+  state.unposted = wqe.end();
+  state.wqes.push(wqe);
+  core_.activate(qp);
+}
+
+bool Requester::transmit(QueuePair& qp, Instant now) noexcept {
+  RequesterState& state = qp.requester;
+  std::size_t budget = core_.config.burst;
+  while (qp.state() == QpState::rts && state.cursor != state.wqes.head()) {
+    Wqe& wqe = state.wqes[state.cursor];
+    if (wqe.status != WcStatus::success) {
+      if (state.cursor == state.wqes.tail()) {
+        fail_oldest(qp, wqe.status, now);
+      }
+      return false;
+    }
+    if (!may_send(qp, wqe)) {
+      return false;
+    }
+    if (budget-- == 0) {
+      return true;
+    }
+    if (!send_packet(qp, wqe, now)) {
+      return wqe.status == WcStatus::success || state.cursor == state.wqes.tail();
+    }
+  }
+  return false;
+}
+
+// Why the next packet has to wait: for the receiver after RNR NAK, for the window, for fenced or too many READs and
+// atomics, for credits.
+bool Requester::may_send(const QueuePair& qp, const Wqe& wqe) const noexcept {
+  if (!qp.reliable()) {
+    return true;
+  }
+  const RequesterState& state = qp.requester;
+  const std::uint32_t window = std::max(qp.attr().max_outstanding_packets, 1U);
+  if (state.waiting == Waiting::receiver || state.in_flight >= window) {
+    return false;
+  }
+  const std::uint32_t psns = wqe.opcode == WrOpcode::rdma_read ? offset(wqe.end(), state.next) : 1;
+  if (offset(state.next, state.unacknowledged) + psns > psn_window) {
+    return false;
+  }
+  if (wqe.fence && state.reads_in_flight != 0) {
+    return false;
+  }
+  if (wqe.reads() && state.reads_in_flight >= qp.attr().max_rd_atomic) {
+    return false;
+  }
+  return !(wqe.needs_receive() && beyond_credit(state) && state.in_flight != 0);
+}
+
+// 9.7.7.2: a request beyond the limit sequence number is limited: one packet at a time, to learn of new credits.
+// Requests are numbered (SSN) from 1, as the peer's MSN counts them.
+bool Requester::beyond_credit(const RequesterState& state) const noexcept {
+  const Psn ssn{(state.cursor + 1) & mask24};
+  return state.credit_limited && ssn.after(Psn{state.credit_limit});
+}
+
+// One packet of `wqe`, the one for PSN `next`. False: no frame, or the local memory is gone.
+bool Requester::send_packet(QueuePair& qp, Wqe& wqe, Instant now) noexcept {
+  RequesterState& state = qp.requester;
+  const std::uint32_t i = offset(state.next, wqe.first);
+  const std::uint32_t bytes_before = i << qp.mtu_shift;
+  const std::uint32_t size = wqe.reads() ? 0 : std::min(wqe.local.length - bytes_before, qp.attr().path_mtu);
+  const Region* region = nullptr;
+  if (size != 0) {
+    region = core_.local_region(qp, wqe.local, 0);
+    if (region == nullptr) {
+      wqe.status = WcStatus::loc_prot_err;
+      return false;
+    }
+  }
+  const auto where = wqe.reads() ? wire::Position::only : position(i, wqe.psns);
+  auto opcode = static_cast<std::uint8_t>(rc_opcode(wqe.opcode, where));
+  if (!qp.reliable()) {
+    opcode |= uc_opcode_bit;
+  }
+  const wire::OpcodeTraits& op = wire::traits(opcode);
+  // AckReq at the end of each message, twice per window, and whenever the next packet has to wait for the answer.
+  const std::uint32_t window = qp.attr().max_outstanding_packets;
+  const bool limited = wqe.needs_receive() && beyond_credit(state);
+  const bool ack_request = qp.reliable() && (op.ends() || limited || state.unrequested + 1 >= window / 2);
+  const wire::BthFields bth{.opcode = static_cast<wire::Opcode>(opcode),
+                            .dest_qpn = qp.attr().dest_qpn,
+                            .psn = state.next,
+                            .pkey = qp.attr().pkey,
+                            .solicited = wqe.solicited && op.ends(),
+                            .ack_request = ack_request};
+  Packet packet{core_, qp.ghost(), qp.encapsulation, bth, size};
+  if (!packet) {
+    return false;
+  }
+  fill_headers(packet, wqe, op.headers, bytes_before);
+  if (region != nullptr) {
+    region->read(wqe.local.addr + bytes_before, packet.payload());
+  }
+  packet.send(now);
+  state.unrequested = ack_request ? 0 : state.unrequested + 1;
+  packet_sent(qp, wqe, size, now);
+  return true;
+}
+
+void Requester::packet_sent(QueuePair& qp, const Wqe& wqe, std::uint32_t payload_size, Instant now) noexcept {
+  RequesterState& state = qp.requester;
+  QpStats& stats = qp.statistics();
+  ++stats.data_frames_tx;
+  stats.payload_bytes_tx += payload_size;
+  if (state.next != state.sent && offset(state.next, state.unacknowledged) < offset(state.sent, state.unacknowledged)) {
+    ++stats.data_frames_retransmitted;
+    core_.counters.count(Counter::retransmitted_packets);
+  }
+  state.next = wqe.opcode == WrOpcode::rdma_read ? wqe.end() : state.next.next();
+  const bool whole = state.next == wqe.end();
+  if (!qp.reliable()) {  // done as soon as it is sent (9.8.1)
+    state.sent = state.unacknowledged = state.next;
+    if (whole) {
+      ++state.cursor;
+      core_.complete_send(qp, WcStatus::success, now);
+    }
+    return;
+  }
+  if (offset(state.next, state.unacknowledged) > offset(state.sent, state.unacknowledged)) {
+    state.sent = state.next;
+  }
+  ++state.in_flight;
+  state.reads_in_flight += wqe.reads() ? 1 : 0;
+  state.cursor += whole ? 1 : 0;
+  if (state.waiting == Waiting::nothing) {
+    restart_timer(qp, now);
+  }
+}
+
+// ---- completing
+
+Drop Requester::receive(QueuePair& qp, const Frame& frame, Instant now) noexcept {
+  const RequesterState& state = qp.requester;
+  const wire::Parsed& packet = frame.parsed;
+  const auto operation = packet.op().operation;
+  const bool outstanding = offset(packet.psn, state.unacknowledged) < offset(state.sent, state.unacknowledged);
+  if (operation == wire::Operation::acknowledge) {
+    const auto& aeth = wire::extension<wire::Aeth>(frame.bytes(), packet, wire::ext::aeth);
+    return outstanding || packet.psn == state.unacknowledged.prev() ? receive_acknowledge(qp, packet, aeth, now)
+                                                                    : Drop::response_stale;
+  }
+  if (!outstanding) {
+    return Drop::response_stale;
+  }
+  return operation == wire::Operation::atomic_acknowledge ? receive_atomic_acknowledge(qp, frame, now)
+                                                          : receive_read_response(qp, frame, now);
+}
+
+// An ACK of the last acknowledged PSN carries nothing but credits (9.7.7.2: unsolicited acknowledge).
+Drop Requester::receive_acknowledge(QueuePair& qp, const wire::Parsed& packet, const wire::Aeth& aeth,
+                                    Instant now) noexcept {
+  const bool outstanding = packet.psn != qp.requester.unacknowledged.prev();
+  switch (packet.syndrome & wire::syndrome::type_mask) {
+    case wire::syndrome::ack:
+      ++qp.statistics().ack_rx;
+      core_.counters.count(Counter::acks_received);
+      note_credit(qp, packet.syndrome, aeth.msn.value());
+      if (outstanding && acknowledge_before(qp, packet.psn.next(), now) == Implied::response_missing) {
+        return implied_nak(qp, now);
+      }
+      core_.activate(qp);
+      return Drop::none;
+    case wire::syndrome::rnr_nak:
+      return outstanding ? receive_rnr_nak(qp, packet, now) : Drop::response_stale;
+    case wire::syndrome::nak:
+      return outstanding ? receive_nak(qp, packet, now) : Drop::response_stale;
+    default:
+      return Drop::response_malformed;  // reserved, 9.7.5.2.1
+  }
+}
+
+Drop Requester::receive_nak(QueuePair& qp, const wire::Parsed& packet, Instant now) noexcept {
+  WcStatus status = WcStatus::success;
+  switch (packet.syndrome) {
+    case wire::syndrome::nak_psn_sequence_error:
+      core_.counters.count(Counter::packet_seq_err);
+      break;
+    case wire::syndrome::nak_invalid_request:
+    case wire::syndrome::nak_invalid_rd_request:
+      core_.counters.count(Counter::req_remote_invalid_request);
+      status = WcStatus::rem_inv_req_err;
+      break;
+    case wire::syndrome::nak_remote_access_error:
+      core_.counters.count(Counter::req_remote_access_errors);
+      status = WcStatus::rem_access_err;
+      break;
+    case wire::syndrome::nak_remote_operational_error:
+      status = WcStatus::rem_op_err;
+      break;
+    default:
+      return Drop::response_malformed;
+  }
+  ++qp.statistics().nak_rx;
+  // A NAK acknowledges everything before it. A READ without its response says that the fault is not of the oldest.
+  const Implied implied = acknowledge_before(qp, packet.psn, now);
+  if (status == WcStatus::success || implied == Implied::response_missing) {
+    // The peer reports a gap once: only a copy of that report finds nothing sent since.
+    qp.requester.retrying = qp.requester.retrying && qp.requester.next == qp.requester.unacknowledged;
+    retry(qp, now);
+  } else if (qp.state() == QpState::rts) {
+    fail_oldest(qp, status, now);
+  }
+  return Drop::none;
+}
+
+// 9.7.5.2.8: wait as long as the receiver asks, then go on from the request that it refused.
+Drop Requester::receive_rnr_nak(QueuePair& qp, const wire::Parsed& packet, Instant now) noexcept {
+  RequesterState& state = qp.requester;
+  ++qp.statistics().rnr_nak_rx;
+  core_.counters.count(Counter::rnr_naks_received);
+  acknowledge_before(qp, packet.psn, now);
+  if (qp.state() != QpState::rts || state.waiting == Waiting::receiver) {
+    return Drop::none;
+  }
+  constexpr std::uint8_t without_limit = 7;
+  if (qp.attr().rnr_retry != without_limit) {
+    if (state.rnr_retries_left == 0) {
+      core_.counters.count(Counter::rnr_nak_retry_err);
+      fail_oldest(qp, WcStatus::rnr_retry_exc_err, now);
+      return Drop::none;
+    }
+    --state.rnr_retries_left;
+  }
+  rewind(qp);
+  state.retrying = false;
+  wait_until(qp, Waiting::receiver, now + rnr_timer(packet.syndrome & wire::syndrome::value_mask));
+  return Drop::none;
+}
+
+// 9.7.5.1.1: the response must be the one expected next; one ahead of it implies that one was lost.
+Drop Requester::receive_read_response(QueuePair& qp, const Frame& frame, Instant now) noexcept {
+  RequesterState& state = qp.requester;
+  const wire::Parsed& packet = frame.parsed;
+  if (acknowledge_before(qp, packet.psn, now) == Implied::response_missing) {
+    return implied_nak(qp, now);
+  }
+  if (qp.state() != QpState::rts || state.wqes.empty()) {
+    return Drop::none;
+  }
+  const Wqe& wqe = state.wqes.front();
+  const std::uint32_t i = offset(packet.psn, wqe.first);
+  const std::uint32_t bytes_before = i << qp.mtu_shift;
+  const bool last = i + 1 == wqe.psns;
+  const ConstBytes payload = wire::payload(frame.bytes(), packet);
+  // A response that was asked for again starts with FIRST or ONLY in the middle of the message, so only the end tells.
+  const std::uint32_t expected_size = last ? wqe.local.length - bytes_before : qp.attr().path_mtu;
+  const bool ack = (packet.syndrome & wire::syndrome::type_mask) == wire::syndrome::ack;
+  if (wqe.opcode != WrOpcode::rdma_read || packet.op().ends() != last || payload.size() != expected_size || !ack) {
+    return Drop::response_malformed;
+  }
+  if (packet.op().has(wire::ext::aeth)) {
+    note_credit(qp, packet.syndrome, wire::extension<wire::Aeth>(frame.bytes(), packet, wire::ext::aeth).msn.value());
+  }
+  if (!payload.empty()) {
+    Region* region = core_.local_region(qp, wqe.local, access::local_write);
+    if (region == nullptr) {
+      fail_oldest(qp, WcStatus::loc_prot_err, now);
+      return Drop::none;
+    }
+    region->write(wqe.local.addr + bytes_before, payload);
+  }
+  ++qp.statistics().data_frames_rx;
+  qp.statistics().payload_bytes_rx += payload.size();
+  advance(qp, packet.psn.next(), last ? 1 : 0, last ? 1 : 0, now);
+  if (last) {
+    complete(qp, now);
+  }
+  core_.activate(qp);
+  return Drop::none;
+}
+
+Drop Requester::receive_atomic_acknowledge(QueuePair& qp, const Frame& frame, Instant now) noexcept {
+  RequesterState& state = qp.requester;
+  const wire::Parsed& packet = frame.parsed;
+  if (acknowledge_before(qp, packet.psn, now) == Implied::response_missing) {
+    return implied_nak(qp, now);
+  }
+  if (qp.state() != QpState::rts || state.wqes.empty()) {
+    return Drop::none;
+  }
+  const Wqe& wqe = state.wqes.front();
+  const bool ack = (packet.syndrome & wire::syndrome::type_mask) == wire::syndrome::ack;
+  if (!wqe.atomic() || !ack) {
+    return Drop::response_malformed;
+  }
+  note_credit(qp, packet.syndrome, wire::extension<wire::Aeth>(frame.bytes(), packet, wire::ext::aeth).msn.value());
+  Region* region = core_.local_region(qp, wqe.local, access::local_write);
+  if (region == nullptr) {
+    fail_oldest(qp, WcStatus::loc_prot_err, now);
+    return Drop::none;
+  }
+  const auto& atomic = wire::extension<wire::AtomicAckEth>(frame.bytes(), packet, wire::ext::atomicacketh);
+  const std::uint64_t original = atomic.original.value();
+  region->write(wqe.local.addr, std::as_bytes(std::span{&original, 1}));
+  ++qp.statistics().data_frames_rx;
+  advance(qp, packet.psn.next(), 1, 1, now);
+  complete(qp, now);
+  core_.activate(qp);
+  return Drop::none;
+}
+
+// Takes everything before `end` as executed by the peer. Stops at a READ or atomic: only its own response completes it.
+Requester::Implied Requester::acknowledge_before(QueuePair& qp, Psn end, Instant now) noexcept {
+  RequesterState& state = qp.requester;
+  while (state.unacknowledged != end && qp.state() == QpState::rts) {
+    const Wqe& wqe = state.wqes.front();
+    if (wqe.reads()) {
+      return Implied::response_missing;
+    }
+    const std::uint32_t acknowledged = offset(end, state.unacknowledged);
+    const std::uint32_t of_this = offset(wqe.end(), state.unacknowledged);
+    const std::uint32_t packets = std::min(acknowledged, of_this);
+    advance(qp, state.unacknowledged.plus(packets), packets, 0, now);
+    if (packets == of_this) {
+      complete(qp, now);
+    }
+  }
+  return Implied::executed;
+}
+
+// Progress: PSNs up to `to` are done with, among them `packets` request packets, `reads` of them READs or atomics.
+void Requester::advance(QueuePair& qp, Psn to, std::uint32_t packets, std::uint32_t reads, Instant now) noexcept {
+  RequesterState& state = qp.requester;
+  if (offset(to, state.unacknowledged) > offset(state.next, state.unacknowledged)) {
+    // What was about to be sent again has been acknowledged after all.
+    state.next = to;
+    state.in_flight = state.reads_in_flight = 0;
+    while (state.cursor != state.wqes.head() &&
+           offset(to, state.wqes[state.cursor].first) >= state.wqes[state.cursor].psns) {
+      ++state.cursor;
+    }
+  } else {
+    state.in_flight -= packets;
+    state.reads_in_flight -= reads;
+  }
+  state.unacknowledged = to;
+  state.retrying = false;
+  state.retries_left = qp.attr().retry_cnt;
+  state.rnr_retries_left = qp.attr().rnr_retry;
+  state.waiting = Waiting::nothing;
+  restart_timer(qp, now);
+}
+
+void Requester::complete(QueuePair& qp, Instant now) noexcept { core_.complete_send(qp, WcStatus::success, now); }
+
+void Requester::note_credit(QueuePair& qp, std::uint8_t syndrome, std::uint32_t msn) noexcept {
+  RequesterState& state = qp.requester;
+  const std::uint8_t code = syndrome & wire::syndrome::value_mask;
+  state.credit_limited = code != wire::syndrome::no_credit_count;
+  if (state.credit_limited) {
+    state.credit_limit = (msn + credit_counts[code]) & mask24;
+  }
+}
+
+// ---- retrying
+
+Drop Requester::implied_nak(QueuePair& qp, Instant now) noexcept {
+  if (qp.state() == QpState::rts && !qp.requester.retrying) {
+    core_.counters.count(Counter::implied_nak_seq_err);
+    retry(qp, now);
+  }
+  return Drop::response_out_of_order;
+}
+
+// Once per loss: what is still on its way from before the retry must not start another.
+void Requester::retry(QueuePair& qp, Instant now) noexcept {
+  RequesterState& state = qp.requester;
+  if (qp.state() != QpState::rts || state.retrying || state.waiting == Waiting::receiver) {
+    return;
+  }
+  if (state.retries_left == 0) {
+    core_.counters.count(Counter::retries_exceeded);
+    fail_oldest(qp, WcStatus::retry_exc_err, now);
+    return;
+  }
+  --state.retries_left;
+  state.retrying = true;
+  rewind(qp);
+  restart_timer(qp, now);
+}
+
+void Requester::rewind(QueuePair& qp) noexcept {
+  RequesterState& state = qp.requester;
+  state.next = state.unacknowledged;
+  state.cursor = state.wqes.tail();
+  state.in_flight = state.reads_in_flight = state.unrequested = 0;
+  core_.activate(qp);
+}
+
+void Requester::fail_oldest(QueuePair& qp, WcStatus status, Instant now) noexcept {
+  core_.complete_send(qp, status, now);
+  core_.fail(qp, status, now);
+}
+
+void Requester::expire(QueuePair& qp, Instant now) noexcept {
+  RequesterState& state = qp.requester;
+  if (state.waiting == Waiting::nothing) {
+    return;
+  }
+  if (now < state.deadline) {  // progress was made after the timer was armed
+    core_.wheel.arm(qp, state.deadline);
+    return;
+  }
+  const Waiting waited = state.waiting;
+  state.waiting = Waiting::nothing;
+  if (waited == Waiting::receiver) {
+    core_.activate(qp);
+    return;
+  }
+  ++qp.statistics().timeouts;
+  core_.counters.count(Counter::local_ack_timeout_err);
+  state.retrying = false;
+  retry(qp, now);
+}
+
+// 9.7.6.1.3: the timer runs while packets are outstanding, and starts anew with each sign of progress.
+void Requester::restart_timer(QueuePair& qp, Instant now) noexcept {
+  RequesterState& state = qp.requester;
+  if (qp.attr().timeout == 0 || state.unacknowledged == state.sent) {
+    state.waiting = Waiting::nothing;
+    return;
+  }
+  wait_until(qp, Waiting::acknowledgement, now + ack_timeout(qp.attr().timeout));
+}
+
+// The wheel is touched only when the node is not armed or armed too late; expire() sees to the rest.
+void Requester::wait_until(QueuePair& qp, Waiting why, Instant deadline) noexcept {
+  qp.requester.waiting = why;
+  qp.requester.deadline = deadline;
+  TimerNode& node = qp;
+  if (!qp.destroyed && (!node.linked() || deadline < node.due)) {
+    core_.wheel.arm(node, deadline);
+  }
+}
+
+}  // namespace nbx::rdma

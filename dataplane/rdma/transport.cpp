@@ -1,0 +1,353 @@
+// The transport as a whole: who exists, which role gets a packet, and whose turn it is to send.
+#include "rdma/transport.hpp"
+
+#include "rdma/core.hpp"
+#include "rdma/datagram.hpp"
+#include "rdma/emit.hpp"
+#include "rdma/requester.hpp"
+#include "rdma/responder.hpp"
+#include "wire/ip.hpp"
+
+namespace nbx::rdma {
+
+namespace {
+
+QueuePair& pair_of(Qp& qp) noexcept { return static_cast<QueuePair&>(qp); }
+
+bool may_receive(QpState state) noexcept {
+  return state == QpState::rtr || state == QpState::rts || state == QpState::sqe;
+}
+
+wire::Transport wire_transport(QpType type) noexcept {
+  switch (type) {
+    case QpType::rc:
+      return wire::Transport::rc;
+    case QpType::uc:
+      return wire::Transport::uc;
+    case QpType::ud:
+      return wire::Transport::ud;
+  }
+  return wire::Transport::rc;
+}
+
+/// Turns that one progress() may give, in bursts.
+constexpr std::size_t bursts_per_call = 8;
+
+}  // namespace
+
+class Transport::State final : public TimerClient {
+ public:
+  State(const TransportConfig& config, FramePool& pool, Wheel& wheel, Counters& counters, FrameList& out)
+      : core(config, pool, wheel, counters, out) {}
+  ~State() {
+    while (QpLink* link = all.front()) {
+      release(static_cast<QueuePair&>(*link));
+    }
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  State(State&&) = delete;
+  State& operator=(State&&) = delete;
+
+  void on_timer(TimerNode& node, Instant now) noexcept override {
+    requester.expire(static_cast<QueuePair&>(node), now);
+  }
+
+  Drop dispatch(const Frame& frame, GhostId ghost, Instant now) noexcept;
+  [[nodiscard]] Drop admit(const QueuePair& qp, const Frame& frame) const noexcept;
+  void answer_congestion(QueuePair& qp, const Frame& frame, Instant now) noexcept;
+  void on_cnp(QueuePair& qp) noexcept;
+  bool take_turn(QueuePair& qp, Instant now) noexcept;
+  [[nodiscard]] bool choose_qpn(GhostId ghost, Qpn& qpn) noexcept;
+  void release(QueuePair& qp) noexcept;
+
+  Core core;
+  Requester requester{core};
+  Responder responder{core};
+  Datagram datagram{core};
+  List<QpLink> all;          // in order of creation; owns the queue pairs
+  List<TurnLink> destroyed;  // to be released in the next progress()
+};
+
+Transport::Transport(const TransportConfig& config, FramePool& pool, Wheel& wheel, Counters& counters, FrameList& out)
+    : state_(std::make_unique<State>(config, pool, wheel, counters, out)) {}
+
+Transport::~Transport() = default;
+
+// ---- control
+
+void Transport::add_ghost(GhostId id) {
+  NBX_CHECK(index(id) == state_->core.ghosts.size());
+  state_->core.ghosts.emplace_back();
+}
+
+MemoryTable& Transport::memory(GhostId id) { return state_->core.ghost(id).memory; }
+void Transport::set_mad_handler(MadHandler* handler) { state_->core.mad_handler = handler; }
+void Transport::set_observer(DeliveryObserver* observer) { state_->core.observer = observer; }
+
+bool Transport::State::choose_qpn(GhostId ghost, Qpn& qpn) noexcept {
+  if (qpn.value != 0) {
+    return qpn != gsi_qpn && qpn.value <= mask24 && core.table.find(ghost, qpn) == nullptr;
+  }
+  constexpr Qpn first{0x11};
+  Qpn& next = core.ghost(ghost).next_qpn;
+  do {
+    qpn = next;
+    next = next.value == mask24 ? first : Qpn{next.value + 1};
+  } while (core.table.find(ghost, qpn) != nullptr);
+  return true;
+}
+
+Qp* Transport::create_qp(GhostId ghost, const QpAttr& attr, QpUser& user) {
+  QpAttr created = attr;
+  if (!state_->choose_qpn(ghost, created.qpn)) {
+    return nullptr;
+  }
+  auto* qp = new QueuePair(ghost, created, user);
+  qp->client = state_.get();
+  state_->all.push_back(*qp);
+  state_->core.table.insert(ghost, created.qpn, *qp);
+  return qp;
+}
+
+void Transport::connect_qp(Qp& qp, const QpAttr& attr, bool ready_to_send_too) {
+  QueuePair& pair = pair_of(qp);
+  if (pair.state() != QpState::init) {
+    return;
+  }
+  const QpAttr created = pair.attr();
+  QpAttr& now_has = pair.attributes();
+  now_has = attr;
+  now_has.type = created.type;
+  now_has.qpn = created.qpn;
+  now_has.max_send_wr = created.max_send_wr;
+  now_has.max_recv_wr = created.max_recv_wr;
+  pair.mtu_shift = static_cast<std::uint8_t>(std::countr_zero(attr.path_mtu));
+  pair.encapsulation = wire::Encapsulation{attr.path};
+
+  ResponderState& responder = pair.responder;
+  responder.expected = attr.rq_psn;
+  responder.reads = std::make_unique<ReadAtomic[]>(attr.max_dest_rd_atomic);
+  RequesterState& requester = pair.requester;
+  requester.unacknowledged = requester.next = requester.sent = requester.unposted = attr.sq_psn;
+  requester.retries_left = attr.retry_cnt;
+  requester.rnr_retries_left = attr.rnr_retry;
+  pair.set_state(ready_to_send_too ? QpState::rts : QpState::rtr);
+}
+
+void Transport::ready_to_send(Qp& qp) {
+  if (qp.state() == QpState::rtr) {
+    pair_of(qp).set_state(QpState::rts);
+  }
+}
+
+void Transport::set_error(Qp& qp, WcStatus cause, Instant now) noexcept {
+  QueuePair& pair = pair_of(qp);
+  if (pair.responder.reads != nullptr) {
+    pair.responder.cancel_replies(pair.attr().max_dest_rd_atomic);
+  }
+  state_->core.fail(pair, cause, now);
+}
+
+void Transport::destroy_qp(Qp& qp) noexcept {
+  QueuePair& pair = pair_of(qp);
+  if (pair.destroyed) {
+    return;
+  }
+  pair.destroyed = true;
+  pair.set_state(QpState::reset);
+  state_->core.table.remove(pair.ghost(), pair.qpn());
+  state_->core.wheel.cancel(pair);
+  TurnLink& link = pair;
+  link.unlink();
+  state_->destroyed.push_back(link);
+}
+
+void Transport::State::release(QueuePair& qp) noexcept {
+  core.wheel.cancel(qp);
+  static_cast<TurnLink&>(qp).unlink();
+  static_cast<QpLink&>(qp).unlink();
+  delete &qp;
+}
+
+Qp* Transport::find_qp(GhostId ghost, Qpn qpn) noexcept { return state_->core.table.find(ghost, qpn); }
+std::size_t Transport::qp_count() const noexcept { return state_->core.table.size(); }
+
+Qp* Transport::first_qp() noexcept {
+  QpLink* link = state_->all.front();
+  if (link == nullptr) {
+    return nullptr;
+  }
+  auto& qp = static_cast<QueuePair&>(*link);
+  return qp.destroyed ? next_qp(qp) : &qp;
+}
+
+Qp* Transport::next_qp(Qp& qp) noexcept {
+  QpLink* link = &pair_of(qp);
+  do {
+    link = state_->all.after(*link);
+  } while (link != nullptr && static_cast<QueuePair&>(*link).destroyed);
+  return link == nullptr ? nullptr : &static_cast<QueuePair&>(*link);
+}
+
+// ---- data path
+
+bool Transport::post_send(Qp& qp, const SendWr& wr, Instant /*now*/) noexcept {
+  QueuePair& pair = pair_of(qp);
+  if (pair.state() != QpState::rts || pair.requester.wqes.full()) {
+    return false;
+  }
+  if (pair.attr().type == QpType::ud) {
+    state_->datagram.post(pair, wr);
+  } else {
+    state_->requester.post(pair, wr);
+  }
+  return true;
+}
+
+bool Transport::post_recv(Qp& qp, const RecvWr& wr) noexcept {
+  QueuePair& pair = pair_of(qp);
+  const bool open = pair.state() == QpState::init || may_receive(pair.state());
+  if (!open || pair.responder.receives.full()) {
+    return false;
+  }
+  pair.responder.receives.push(wr);
+  return true;
+}
+
+Drop Transport::receive(Frame& frame, GhostId ghost, Instant now) noexcept {
+  state_->core.counters.count(Counter::rx_roce_packets);
+  const Drop drop = state_->dispatch(frame, ghost, now);
+  state_->core.counters.count(drop);
+  state_->core.pool.free(frame);
+  return drop;
+}
+
+Drop Transport::State::dispatch(const Frame& frame, GhostId ghost, Instant now) noexcept {
+  if (frame.parsed.dest_qpn == gsi_qpn) {
+    return datagram.receive_mad(ghost, frame, now);
+  }
+  QueuePair* qp = core.table.find(ghost, frame.parsed.dest_qpn);
+  if (qp == nullptr) {
+    return Drop::qp_unknown;
+  }
+  const Drop unfit = admit(*qp, frame);
+  if (unfit != Drop::none) {
+    return unfit;
+  }
+  const wire::OpcodeTraits& op = frame.parsed.op();
+  if (op.operation == wire::Operation::congestion_notification) {
+    on_cnp(*qp);
+    return Drop::none;
+  }
+  if ((frame.parsed.traffic_class & wire::ecn::mask) == wire::ecn::ce) {
+    answer_congestion(*qp, frame, now);
+  }
+  if (qp->attr().type == QpType::ud) {
+    return datagram.receive(*qp, frame, now);
+  }
+  switch (op.operation) {
+    case wire::Operation::acknowledge:
+    case wire::Operation::atomic_acknowledge:
+    case wire::Operation::rdma_read_response:
+      return requester.receive(*qp, frame, now);
+    case wire::Operation::unknown:
+    case wire::Operation::send:
+    case wire::Operation::rdma_write:
+    case wire::Operation::rdma_read_request:
+    case wire::Operation::compare_swap:
+    case wire::Operation::fetch_add:
+    case wire::Operation::congestion_notification:
+      return responder.receive(*qp, frame, now);
+  }
+  return Drop::none;
+}
+
+// Packet header validation, 9.6.1: queue pair, transport, P_Key, and the addresses of a connection.
+Drop Transport::State::admit(const QueuePair& qp, const Frame& frame) const noexcept {
+  if (!may_receive(qp.state())) {
+    return Drop::qp_state;
+  }
+  const wire::Transport transport = wire::transport_of(frame.parsed.opcode);
+  if (transport != wire::Transport::cnp && transport != wire_transport(qp.attr().type)) {
+    return Drop::qp_transport_mismatch;
+  }
+  if (!pkeys_match(frame.parsed.pkey, qp.attr().pkey)) {
+    return Drop::pkey_mismatch;
+  }
+  const bool connected = qp.attr().type != QpType::ud;
+  if (connected && wire::source_ip(frame.bytes(), frame.parsed) != qp.attr().path.destination_ip) {
+    return Drop::qp_peer_mismatch;
+  }
+  return Drop::none;
+}
+
+// The notification point of A17.9: one CNP per queue pair and interval.
+void Transport::State::answer_congestion(QueuePair& qp, const Frame& frame, Instant now) noexcept {
+  core.counters.count(Counter::np_ecn_marked_roce_packets);
+  ++qp.statistics().ecn_ce_rx;
+  if (!core.config.send_cnp || now < qp.next_cnp) {
+    return;
+  }
+  const bool datagram_from = qp.attr().type == QpType::ud;
+  wire::Path path = datagram_from ? reply_path(frame) : qp.attr().path;
+  path.traffic_class = core.config.cnp_traffic_class;
+  Qpn to = qp.attr().dest_qpn;
+  if (datagram_from) {
+    to = Qpn{wire::extension<wire::Deth>(frame.bytes(), frame.parsed, wire::ext::deth).source_qp.value()};
+  }
+  const wire::Encapsulation encapsulation{path};
+  const wire::BthFields bth{.opcode = wire::Opcode::cnp, .dest_qpn = to, .pkey = qp.attr().pkey, .becn = true};
+  Packet cnp{core, qp.ghost(), encapsulation, bth, 0};
+  if (!cnp) {
+    return;
+  }
+  std::fill(cnp.payload().begin(), cnp.payload().end(), std::byte{0});
+  cnp.send(now);
+  qp.next_cnp = now + core.config.cnp_interval;
+  ++qp.statistics().cnp_tx;
+  core.counters.count(Counter::np_cnp_sent);
+}
+
+// The reaction point: counted. A rate limiter of the requester would be told here.
+void Transport::State::on_cnp(QueuePair& qp) noexcept {
+  ++qp.statistics().cnp_rx;
+  core.counters.count(Counter::rp_cnp_handled);
+}
+
+bool Transport::send_mad(GhostId ghost, const wire::Path& path, ConstBytes mad, Instant now) noexcept {
+  return state_->datagram.send_mad(ghost, path, mad, now);
+}
+
+bool Transport::progress(Instant now) noexcept {
+  State& state = *state_;
+  while (TurnLink* link = state.destroyed.pop_front()) {
+    state.release(static_cast<QueuePair&>(*link));
+  }
+  for (std::size_t turns = bursts_per_call; turns != 0; --turns) {
+    TurnLink* link = state.core.turns.pop_front();
+    if (link == nullptr) {
+      return false;
+    }
+    auto& qp = static_cast<QueuePair&>(*link);
+    if (state.take_turn(qp, now)) {
+      state.core.activate(qp);
+    }
+  }
+  return !state.core.turns.empty();
+}
+
+// Replies go first: the peer waits for them.
+bool Transport::State::take_turn(QueuePair& qp, Instant now) noexcept {
+  if (qp.destroyed) {
+    return false;
+  }
+  bool more = qp.reliable() && responder.respond(qp, now);
+  if (qp.state() == QpState::rts) {
+    const bool sends_more = qp.attr().type == QpType::ud ? datagram.transmit(qp, now) : requester.transmit(qp, now);
+    more = more || sends_more;
+  }
+  return more;
+}
+
+}  // namespace nbx::rdma
