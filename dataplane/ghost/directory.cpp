@@ -38,6 +38,15 @@ void Directory::Table::insert(const IpAddress& ip, GhostId ghost) noexcept {
   }
 }
 
+const IpAddress* Identity::source_for(const IpAddress& peer) const noexcept {
+  for (const InterfaceAddress& own : addresses) {
+    if (own.ip.is_v4() == peer.is_v4() && own.ip.is_link_local_v6() == peer.is_link_local_v6()) {
+      return &own.ip;
+    }
+  }
+  return nullptr;
+}
+
 Directory::Directory(std::vector<Identity> ghosts)
     : ghosts_(with_link_local(std::move(ghosts))),
       by_ip_(count_addresses(ghosts_)),

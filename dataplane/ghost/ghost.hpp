@@ -21,6 +21,9 @@ struct Identity {
   std::vector<InterfaceAddress> addresses;  // IPv4 and IPv6; the link-local IPv6 address is added by the directory
   std::uint16_t vlan_tci = 0;
   std::uint8_t traffic_class = 0;  // of packets that the ghost originates
+
+  /// The address to talk to `peer` from: of its family, link-local to link-local; nullptr when there is none.
+  [[nodiscard]] const IpAddress* source_for(const IpAddress& peer) const noexcept;
 };
 
 /// Fixed after start. Lookups are one probe of an open-addressing table.

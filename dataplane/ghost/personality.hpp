@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -24,6 +25,16 @@ struct QpDefaults {
   std::uint8_t retry_cnt = 7;
   std::uint8_t rnr_retry = 7;
   std::uint8_t min_rnr_timer = 12;
+
+  [[nodiscard]] rdma::QpAttr qp_attr() const {
+    rdma::QpAttr attr;
+    attr.path_mtu = path_mtu;
+    attr.timeout = timeout;
+    attr.retry_cnt = retry_cnt;
+    attr.rnr_retry = rnr_retry;
+    attr.min_rnr_timer = min_rnr_timer;
+    return attr;
+  }
 };
 
 /// Everything a personality may touch.
@@ -40,6 +51,20 @@ struct Context {
   Rng rng;
 
   [[nodiscard]] const Identity& identity() const { return directory[ghost]; }
+  /// The path to `peer` behind `mac`; nullopt when the ghost has no address of the peer's family.
+  [[nodiscard]] std::optional<wire::Path> path_to(const IpAddress& peer, const Mac& mac) const {
+    const Identity& self = identity();
+    const IpAddress* own = self.source_for(peer);
+    if (own == nullptr) {
+      return std::nullopt;
+    }
+    return wire::Path{.source_mac = self.mac,
+                      .destination_mac = mac,
+                      .source_ip = *own,
+                      .destination_ip = peer,
+                      .vlan_tci = self.vlan_tci,
+                      .traffic_class = self.traffic_class};
+  }
 };
 
 class Personality {
@@ -58,6 +83,7 @@ struct PerftestOptions {  // ib_{write,read,send,atomic}_{bw,lat}: the server, o
 struct PingpongOptions {  // ibv_{rc,uc,ud}_pingpong: the server
   std::uint16_t port = 18515;
   rdma::QpType type = rdma::QpType::rc;  // the handshake does not tell which program it is
+  std::uint32_t path_mtu = 1024;         // the programs' default
 };
 struct RpingOptions {
   std::uint16_t port = 7174;
