@@ -306,6 +306,8 @@ void Responder::finish_message(QueuePair& qp, const Request& request, Instant no
   }
   if (sends || completion.has_imm) {
     core_.complete_receive(qp, completion, now);
+  } else if (qp.attr().report_writes) {
+    qp.user().on_write(qp, state.address, state.received, now);
   }
 }
 
