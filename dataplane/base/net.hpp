@@ -51,13 +51,15 @@ struct IpAddress {
   friend constexpr auto operator<=>(const IpAddress&, const IpAddress&) = default;
 };
 
-/// Hash for open-addressing tables: the low bytes carry nearly all of the entropy.
+/// Hash for open-addressing tables. The last octets, which carry nearly all of the entropy, are the high bits of `lo`:
+/// they are folded down before the multiplication, which only carries upwards.
 [[nodiscard]] inline std::uint64_t hash_value(const IpAddress& a) {
   std::uint64_t lo = 0;
   std::uint64_t hi = 0;
   std::memcpy(&hi, a.octets.data(), 8);
   std::memcpy(&lo, a.octets.data() + 8, 8);
-  std::uint64_t h = (lo ^ (hi * 0x9e37'79b9'7f4a'7c15ULL)) * 0xff51'afd7'ed55'8ccdULL;
+  std::uint64_t h = lo ^ (hi * 0x9e37'79b9'7f4a'7c15ULL);
+  h = (h ^ (h >> 32U)) * 0xff51'afd7'ed55'8ccdULL;
   return h ^ (h >> 32U);
 }
 
