@@ -109,11 +109,12 @@ class StaticEndpoints::Listener final : public rdma::CmUser {
   void on_request(rdma::ConnectionId id, const rdma::ConnectRequest&, Instant now) noexcept override {
     auto endpoint = std::make_unique<Endpoint>(owner_, ghost_, plan_.attr, plan_.receives, plan_.requests);
     if (endpoint->qp() == nullptr) {
-      owner_.cm_.reject(id, static_cast<std::uint16_t>(wire::RejReason::no_qp_available), {}, now);
+      owner_.cm_.reject(id, wire::RejReason::no_qp_available, {}, now);
       return;
     }
     rdma::AcceptParam param = plan_.accept;
     param.private_data = plan_.private_data;
+    param.starting_psn = plan_.attr.sq_psn;
     Endpoint& accepted = *endpoint;
     connections_[id] = std::move(endpoint);
     if (!owner_.cm_.accept(id, *accepted.qp(), param, now)) {

@@ -52,7 +52,7 @@ std::string Service::status() const { return "listens on " + std::to_string(port
 void Service::on_request(rdma::ConnectionId id, const rdma::ConnectRequest&, Instant now) noexcept {
   auto session = make_(context_);
   if (!session->prepare()) {
-    context_.cm.reject(id, static_cast<std::uint16_t>(wire::RejReason::no_qp_available), {}, now);
+    context_.cm.reject(id, wire::RejReason::no_qp_available, {}, now);
     return;
   }
   session->set_connection(id);
