@@ -690,8 +690,8 @@ void Cm::unlisten(GhostId ghost, std::uint64_t service_id) { state_->unlisten(gh
 bool Cm::accept(ConnectionId id, Qp& qp, const AcceptParam& param, Instant now) noexcept {
   return state_->accept(id, qp, param, now);
 }
-void Cm::reject(ConnectionId id, std::uint16_t reason, ConstBytes private_data, Instant now) noexcept {
-  state_->reject(id, wire::RejReason{reason}, private_data, now);
+void Cm::reject(ConnectionId id, wire::RejReason reason, ConstBytes private_data, Instant now) noexcept {
+  state_->reject(id, reason, private_data, now);
 }
 void Cm::delay_answer(ConnectionId id, std::uint8_t service_timeout, Instant now) noexcept {
   state_->delay_answer(id, service_timeout, now);

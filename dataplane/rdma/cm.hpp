@@ -102,7 +102,7 @@ class Cm final : public MadHandler {
   /// Passive side: connects `qp` as the REQ asks and sends REP; on_established follows with RTU or the first data.
   bool accept(ConnectionId id, Qp& qp, const AcceptParam& param, Instant now) noexcept;
   /// Passive side: refuses the REQ. The id is invalid at once, and on_disconnected does not follow.
-  void reject(ConnectionId id, std::uint16_t reason, ConstBytes private_data, Instant now) noexcept;
+  void reject(ConnectionId id, wire::RejReason reason, ConstBytes private_data, Instant now) noexcept;
   /// Tells the peer to wait longer (MRA).
   void delay_answer(ConnectionId id, std::uint8_t service_timeout, Instant now) noexcept;
   /// Active side: sends REQ for `qp` (INIT); on_established has connected it.
