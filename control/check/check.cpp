@@ -1,0 +1,90 @@
+#include "check/check.hpp"
+
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <set>
+
+#include "config/load.hpp"
+
+namespace nbx::check {
+namespace {
+
+using config::Diagnostic;
+using config::Diagnostics;
+using Json = nlohmann::ordered_json;
+
+struct Verdict {
+  std::string file;
+  std::string summary;  // of a sound file
+  Diagnostics diagnostics;
+};
+
+std::string counted(std::size_t n, const std::string& noun) {
+  return std::to_string(n) + " " + noun + (n == 1 ? "" : "s");
+}
+
+Verdict check_file(const std::string& file) {
+  Verdict verdict{file, {}, {}};
+  switch (config::file_kind(file, verdict.diagnostics)) {
+    case config::FileKind::cluster: {
+      config::Loaded loaded = config::load_cluster(file);
+      verdict.summary = "cluster '" + loaded.config.name + "': " + counted(loaded.config.ports.size(), "port") + ", " +
+                        counted(loaded.config.nodes.size(), "real node") + ", " +
+                        counted(loaded.config.ghosts.size(), "ghost");
+      verdict.diagnostics = std::move(loaded.diagnostics);
+      break;
+    }
+    case config::FileKind::profile: {
+      config::LoadedProfile loaded = config::load_profile(file);
+      verdict.summary = "profile '" + loaded.profile.name + "'";
+      verdict.diagnostics = std::move(loaded.diagnostics);
+      break;
+    }
+    case config::FileKind::unknown:
+      break;
+  }
+  return verdict;
+}
+
+Json to_json(const config::SourcePos& pos, const std::string& message) {
+  return {{"file", *pos.file}, {"line", pos.line}, {"column", pos.column}, {"message", message}};
+}
+
+Json to_json(const Diagnostic& diagnostic) {
+  Json out = to_json(diagnostic.pos, diagnostic.message);
+  out["notes"] = Json::array();
+  for (const config::Note& note : diagnostic.notes) {
+    out["notes"].push_back(to_json(note.pos, note.message));
+  }
+  return out;
+}
+
+}  // namespace
+
+int check(const std::vector<std::string>& files, const Options& options, std::ostream& out, std::ostream& err) {
+  bool sound = true;
+  Json report = Json::array();
+  for (const std::string& file : files) {
+    const Verdict verdict = check_file(file);
+    sound = sound && verdict.diagnostics.empty();
+    if (options.json) {
+      Json errors = Json::array();
+      for (const Diagnostic& diagnostic : verdict.diagnostics) {
+        errors.push_back(to_json(diagnostic));
+      }
+      report.push_back({{"file", file}, {"ok", verdict.diagnostics.empty()}, {"errors", errors}});
+    } else if (verdict.diagnostics.empty()) {
+      out << file << ": " << verdict.summary << '\n';
+    } else {
+      for (const Diagnostic& diagnostic : verdict.diagnostics) {
+        err << diagnostic;
+      }
+    }
+  }
+  if (options.json) {
+    out << report.dump(2) << '\n';
+  }
+  return sound ? 0 : 2;
+}
+
+}  // namespace nbx::check

@@ -1,0 +1,27 @@
+// A command of `nbx`: one row in the table of main.cpp, one function that adds its options.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+namespace nbx::cli {
+
+/// What runs once the options were read; answers the exit status.
+using Body = std::function<int()>;
+
+struct Command {
+  const char* name;
+  const char* about;
+  Body (*configure)(CLI::App& app);  // options live in the body that it answers
+};
+
+inline constexpr int exit_failed = 1;  // the run or an assertion failed
+inline constexpr int exit_usage = 2;   // wrong usage or configuration
+
+Body check(CLI::App& app);
+Body schema(CLI::App& app);
+Body docs(CLI::App& app);
+Body inspect(CLI::App& app);
+Body replay(CLI::App& app);
+
+}  // namespace nbx::cli

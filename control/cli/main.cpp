@@ -1,0 +1,52 @@
+// `nbx`: every command of the emulator but the emulator itself. Exit status: 0 fine, 1 the run failed, 2 wrong usage or
+// configuration.
+#include <array>
+#include <exception>
+#include <iostream>
+#include <vector>
+
+#include "cli/command.hpp"
+
+namespace nbx::cli {
+namespace {
+
+constexpr auto commands = std::to_array<Command>({
+    {"check", "validate cluster and profile files", check},
+    {"inspect", "what a capture says, per queue pair", inspect},
+    {"replay", "run a capture through the ghosts of a port", replay},
+    {"schema", "print the JSON Schema of a kind of file", schema},
+    {"docs", "print a generated reference", docs},
+});
+
+int run(int argc, char** argv) {
+  CLI::App app("NeuronaBox: ghosts that real RDMA nodes talk to", "nbx");
+  app.require_subcommand(1);
+  std::vector<std::pair<const CLI::App*, Body>> bodies;
+  for (const Command& command : commands) {
+    CLI::App* sub = app.add_subcommand(command.name, command.about);
+    bodies.emplace_back(sub, command.configure(*sub));
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : exit_usage;
+  }
+  for (const auto& [sub, body] : bodies) {
+    if (sub->parsed()) {
+      return body();
+    }
+  }
+  return exit_usage;
+}
+
+}  // namespace
+}  // namespace nbx::cli
+
+int main(int argc, char** argv) {
+  try {
+    return nbx::cli::run(argc, argv);
+  } catch (const std::exception& e) {
+    std::cerr << "nbx: " << e.what() << '\n';
+    return nbx::cli::exit_failed;
+  }
+}

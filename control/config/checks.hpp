@@ -1,0 +1,33 @@
+// What no key can say alone: references, duplicates, sizes that must fit each other.
+#pragma once
+
+#include "config/cluster.hpp"
+#include "config/source.hpp"
+
+namespace nbx::config {
+
+void check_cluster(const ClusterConfig& config, Diagnostics& out);
+/// `profile` as the profile of a port: ghosts that it names, its queues and delay lines.
+void check_profile(const Profile& profile, const Port& port, const ClusterConfig& config, Diagnostics& out);
+
+/// What one direction keeps under way at most, at its rate and with frames of the port's MTU.
+struct DelayLine {
+  BitRate rate;  // the direction's, or assumed_rate
+  bool rate_assumed = true;
+  Duration longest{};  // of the delays
+  std::uint64_t frames = 0;
+  std::uint64_t memory_bytes = 0;
+};
+inline constexpr BitRate assumed_rate = BitRate::gbps(100);
+[[nodiscard]] DelayLine delay_line(const Direction& direction, std::uint32_t mtu);
+
+/// Room of a queue that the profile does not size.
+inline constexpr std::uint64_t default_queue_bytes = 1U << 20U;
+
+/// Largest path MTU whose packets fit an IP MTU: headers of a WRITE with immediate, ICRC, and IPv6.
+[[nodiscard]] std::uint32_t largest_path_mtu(std::uint32_t mtu);
+
+/// Whether a match's word, a name or a start of names with `*`, stands for `name`.
+[[nodiscard]] bool names_ghost(const std::string& word, const std::string& name);
+
+}  // namespace nbx::config

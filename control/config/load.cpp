@@ -1,0 +1,304 @@
+#include "config/load.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "config/checks.hpp"
+#include "config/cluster_keys.hpp"
+#include "config/reader.hpp"
+
+namespace nbx::config {
+namespace {
+
+namespace fs = std::filesystem;
+
+template <class T>
+void inherit(std::optional<T>& own, const std::optional<T>& from) {
+  if (!own) {
+    own = from;
+  }
+}
+void inherit(Direction& own, const Direction& from) {
+  inherit(own.loss, from.loss);
+  inherit(own.corrupt, from.corrupt);
+  inherit(own.duplicate, from.duplicate);
+  inherit(own.ecn, from.ecn);
+  inherit(own.rate, from.rate);
+  inherit(own.delay, from.delay);
+  inherit(own.reorder, from.reorder);
+  inherit(own.delay_line_frames, from.delay_line_frames);
+}
+void inherit_direction(std::optional<Direction>& own, const std::optional<Direction>& from) {
+  if (own && from) {
+    inherit(*own, *from);
+  } else {
+    inherit(own, from);
+  }
+}
+
+bool is_path(const std::string& name) { return name.find('/') != std::string::npos || name.ends_with(".yaml"); }
+
+/// A path in a file is relative to that file.
+std::string beside(const Located<std::string>& path) {
+  return (fs::path(*path.pos.file).parent_path() / *path).lexically_normal().string();
+}
+
+/// Resolves what profiles extend; `chain` are the files on the way, to end circles.
+class ProfileLoader {
+ public:
+  explicit ProfileLoader(Diagnostics& out) : out_(out) {}
+
+  Profile load(const std::string& path) {
+    Profile profile;
+    if (const std::optional<Value> document = read_document(path, out_)) {
+      read(*document, profile, {}, out_);
+    }
+    if (profile.name.empty()) {
+      profile.name = fs::path(path).stem().string();
+    }
+    chain_.push_back(path);
+    resolve(profile);
+    chain_.pop_back();
+    return profile;
+  }
+
+  /// Fills in everything that `profile` inherits.
+  void resolve(Profile& profile) {
+    if (profile.both) {
+      inherit_direction(profile.from_node, profile.both);
+      inherit_direction(profile.to_node, profile.both);
+      profile.both.reset();
+    }
+    if (!profile.extends) {
+      return;
+    }
+    const Located<std::string> name = *profile.extends;
+    profile.extends.reset();
+    const std::string path = find(name);
+    if (path.empty()) {
+      return;
+    }
+    if (std::find(chain_.begin(), chain_.end(), path) != chain_.end()) {
+      out_.push_back({name.pos, "'" + *name + "' extends itself"});
+      return;
+    }
+    const Profile base = load(path);
+    if (profile.name.empty()) {
+      profile.name = base.name;
+    }
+    inherit(profile.verify_icrc, base.verify_icrc);
+    inherit_direction(profile.from_node, base.from_node);
+    inherit_direction(profile.to_node, base.to_node);
+  }
+
+ private:
+  std::string find(const Located<std::string>& name) {
+    if (is_path(*name)) {
+      std::string path = beside(name);
+      if (fs::is_regular_file(path)) {
+        return path;
+      }
+      out_.push_back({name.pos, "there is no file '" + path + "'"});
+      return {};
+    }
+    const std::vector<std::string> shipped = shipped_profiles();
+    if (std::find(shipped.begin(), shipped.end(), *name) != shipped.end()) {
+      return (fs::path(shipped_profiles_folder()) / (*name + ".yaml")).string();
+    }
+    out_.push_back({name.pos, "no shipped profile is called '" + *name + "'" + did_you_mean(*name, shipped) +
+                                  (shipped.empty() ? " (none found in '" + shipped_profiles_folder() + "')" : "")});
+    return {};
+  }
+
+  Diagnostics& out_;
+  std::vector<std::string> chain_;
+};
+
+IpAddress plus(IpAddress ip, std::uint32_t n) {
+  for (std::size_t i = ip.octets.size(); i-- > 0 && n != 0;) {
+    n += ip.octets[i];
+    ip.octets[i] = static_cast<std::uint8_t>(n);
+    n >>= 8U;
+  }
+  return ip;
+}
+Mac plus(Mac mac, std::uint32_t n) {
+  for (std::size_t i = mac.octets.size(); i-- > 0 && n != 0;) {
+    n += mac.octets[i];
+    mac.octets[i] = static_cast<std::uint8_t>(n);
+    n >>= 8U;
+  }
+  return mac;
+}
+
+bool same_network(const IpAddress& a, const IpAddress& b, std::uint8_t prefix) {
+  const unsigned bits = prefix + (a.is_v4() ? 96U : 0U);
+  for (unsigned i = 0; i < bits; ++i) {
+    const auto bit = static_cast<std::uint8_t>(0x80U >> (i % 8));
+    if (((a.octets[i / 8] ^ b.octets[i / 8]) & bit) != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/// One ghost per unit of count, each with a MAC.
+std::vector<Ghost> expand(std::vector<Ghost> ghosts, Diagnostics& out) {
+  constexpr Mac first_mac{{0x02, 0x4e, 0x42, 0, 0, 0}};  // locally administered, "NB"
+  std::vector<Ghost> all;
+  for (Ghost& ghost : ghosts) {
+    const std::uint32_t count = ghost.count ? **ghost.count : 1;
+    for (const Located<Subnet>& address : ghost.addresses) {
+      if (!same_network(address->ip, plus(address->ip, count - 1), address->prefix)) {
+        out.push_back({address.pos, std::to_string(count) + " addresses from '" + Scalar<Subnet>::format(*address) +
+                                        "' leave the network"});
+      }
+    }
+    for (std::uint32_t i = 0; i < count; ++i) {
+      Ghost one = ghost;
+      if (ghost.count) {
+        *one.name += std::to_string(i);
+        one.count.reset();
+      }
+      if (one.mac) {
+        *one.mac = {plus(**one.mac, i), one.mac->pos};
+      } else {
+        one.mac = Located<Mac>{plus(first_mac, static_cast<std::uint32_t>(all.size())), one.name.pos};
+      }
+      for (Located<Subnet>& address : one.addresses) {
+        address->ip = plus(address->ip, i);
+      }
+      all.push_back(std::move(one));
+    }
+  }
+  return all;
+}
+
+void read_file(FileBytes& file, Diagnostics& out) {
+  if (!file.path.given()) {
+    return;
+  }
+  const std::string path = beside(file.path);
+  std::ifstream in(path, std::ios::binary);
+  if (!in || !fs::is_regular_file(path)) {
+    out.push_back({file.path.pos, "cannot read '" + path + "'"});
+    return;
+  }
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  const auto bytes = std::as_bytes(std::span(text));
+  file.bytes.assign(bytes.begin(), bytes.end());
+}
+
+template <class Bytes>
+void read_file_of(std::optional<Located<Bytes>>& bytes, Diagnostics& out) {
+  if (bytes) {
+    if (auto* file = std::get_if<FileBytes>(&bytes->value)) {
+      read_file(*file, out);
+    }
+  }
+}
+
+/// Adds to what the file says what it leaves to us.
+void complete(ClusterConfig& config, Diagnostics& out) {
+  ProfileLoader profiles(out);
+  for (Port& port : config.ports) {
+    profiles.resolve(port.profile);
+  }
+  for (Ghost& ghost : config.ghosts) {
+    if (!ghost.port.given() && config.ports.size() == 1) {
+      ghost.port = {*config.ports.front().name, ghost.name.pos};
+    }
+    for (Region& region : ghost.memory) {
+      read_file_of(region.content, out);
+    }
+    for (Located<Listener>& listener : ghost.listen) {
+      read_file_of(listener->private_data, out);
+    }
+  }
+  config.ghosts = expand(std::move(config.ghosts), out);
+}
+
+}  // namespace
+
+Loaded load_cluster(const std::string& path) {
+  Loaded loaded;
+  loaded.config.file = path;
+  if (const std::optional<Value> document = read_document(path, loaded.diagnostics)) {
+    read(*document, loaded.config, {}, loaded.diagnostics);
+    complete(loaded.config, loaded.diagnostics);
+    check_cluster(loaded.config, loaded.diagnostics);
+  }
+  sort(loaded.diagnostics);
+  return loaded;
+}
+
+LoadedProfile load_profile(const std::string& path_or_name) {
+  LoadedProfile loaded;
+  const std::vector<std::string> shipped = shipped_profiles();
+  const bool by_name = std::find(shipped.begin(), shipped.end(), path_or_name) != shipped.end();
+  ProfileLoader profiles(loaded.diagnostics);
+  loaded.profile =
+      profiles.load(by_name ? (fs::path(shipped_profiles_folder()) / (path_or_name + ".yaml")).string() : path_or_name);
+  sort(loaded.diagnostics);
+  return loaded;
+}
+
+LoadedProfile change_profile(const Profile& current, const std::string& name, const std::string& text) {
+  LoadedProfile changed;
+  if (const std::optional<Value> document = parse_document(name, text, changed.diagnostics)) {
+    read(*document, changed.profile, {}, changed.diagnostics);
+  }
+  ProfileLoader(changed.diagnostics).resolve(changed.profile);
+  if (changed.profile.name.empty()) {
+    changed.profile.name = current.name;
+  }
+  inherit(changed.profile.verify_icrc, current.verify_icrc);
+  inherit_direction(changed.profile.from_node, current.from_node);
+  inherit_direction(changed.profile.to_node, current.to_node);
+  sort(changed.diagnostics);
+  return changed;
+}
+
+FileKind file_kind(const std::string& path, Diagnostics& out) {
+  const std::optional<Value> document = read_document(path, out);
+  if (!document) {
+    return FileKind::unknown;
+  }
+  const auto has_any = [&](std::initializer_list<const char*> keys) {
+    return std::any_of(keys.begin(), keys.end(), [&](const char* key) { return document->find(key) != nullptr; });
+  };
+  if (has_any({"cluster", "ports", "nodes", "ghosts"})) {
+    return FileKind::cluster;
+  }
+  if (has_any({"both", "from_node", "to_node", "extends", "description", "verify_icrc", "name"})) {
+    return FileKind::profile;
+  }
+  out.push_back({document->pos,
+                 "neither a cluster file (`cluster`, `ports`, `ghosts`) nor a profile (`from_node`, "
+                 "`to_node`, `both`, `extends`)"});
+  return FileKind::unknown;
+}
+
+std::string shipped_profiles_folder() {
+  if (const char* folder = std::getenv("NBX_PROFILES"); folder != nullptr && *folder != '\0') {
+    return folder;
+  }
+  return fs::is_directory(NBX_SOURCE_PROFILES) ? NBX_SOURCE_PROFILES : NBX_INSTALLED_PROFILES;
+}
+
+std::vector<std::string> shipped_profiles() {
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(shipped_profiles_folder(), ignored)) {
+    if (entry.path().extension() == ".yaml") {
+      names.push_back(entry.path().stem().string());
+    }
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace nbx::config

@@ -1,0 +1,40 @@
+// Files in, checked values and diagnostics out. A value without diagnostics is fit for control/plan.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/cluster.hpp"
+#include "config/source.hpp"
+
+namespace nbx::config {
+
+struct Loaded {
+  ClusterConfig config;
+  Diagnostics diagnostics;
+
+  [[nodiscard]] bool ok() const { return diagnostics.empty(); }
+};
+struct LoadedProfile {
+  Profile profile;  // nothing left to inherit
+  Diagnostics diagnostics;
+
+  [[nodiscard]] bool ok() const { return diagnostics.empty(); }
+};
+
+/// Reads and checks a cluster file with everything that it names.
+[[nodiscard]] Loaded load_cluster(const std::string& path);
+/// Reads a profile: a path, or the name of a shipped one. What needs a cluster is left to check_profile (checks.hpp).
+[[nodiscard]] LoadedProfile load_profile(const std::string& path_or_name);
+/// `current` with what `text`, keys of a profile in YAML, says instead. `name` stands for a file in diagnostics.
+[[nodiscard]] LoadedProfile change_profile(const Profile& current, const std::string& name, const std::string& text);
+
+enum class FileKind : std::uint8_t { unknown, cluster, profile };
+/// By the keys at its top; unknown, with a diagnostic, when it cannot be read or has keys of neither.
+[[nodiscard]] FileKind file_kind(const std::string& path, Diagnostics& out);
+
+/// Where shipped profiles are: $NBX_PROFILES, the source tree, or the installed data.
+[[nodiscard]] std::string shipped_profiles_folder();
+[[nodiscard]] std::vector<std::string> shipped_profiles();
+
+}  // namespace nbx::config

@@ -1,0 +1,55 @@
+// A profile as its file says it. A stage that is not given comes from `both`, then from the profile that this one
+// extends, and is otherwise absent.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/source.hpp"
+#include "fabric/spec.hpp"
+
+namespace nbx::config {
+
+struct PsnRange {
+  Psn first;
+  std::optional<Psn> last;  // inclusive; absent: `first` alone
+};
+
+struct Match {
+  std::vector<Located<std::string>> ghosts;
+  std::optional<Qpn> qpn;
+  std::vector<wire::OpcodeClass> classes;
+  std::optional<PsnRange> psn;
+  std::vector<std::uint64_t> nth;
+};
+
+/// A rule of the fabric whose match still has names.
+template <class Rule>
+struct Matched {
+  std::optional<Match> match;
+  Rule rule;
+};
+
+struct Direction {
+  std::optional<std::vector<Matched<fabric::LossRule>>> loss;
+  std::optional<std::vector<Matched<fabric::CorruptRule>>> corrupt;
+  std::optional<std::vector<Matched<fabric::DuplicateRule>>> duplicate;
+  std::optional<std::vector<Matched<fabric::EcnRule>>> ecn;
+  std::optional<Located<fabric::RateSpec>> rate;
+  std::optional<std::vector<Located<Matched<fabric::DelayRule>>>> delay;
+  std::optional<std::vector<Matched<fabric::ReorderRule>>> reorder;
+  std::optional<Located<std::uint64_t>> delay_line_frames;
+};
+
+struct Profile {
+  std::string name;
+  std::string description;
+  std::optional<Located<std::string>> extends;
+  std::optional<bool> verify_icrc;
+  std::optional<Direction> both;
+  std::optional<Direction> from_node;
+  std::optional<Direction> to_node;
+};
+
+}  // namespace nbx::config

@@ -1,0 +1,229 @@
+#include "daemon/emulator.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <sstream>
+#include <thread>
+
+#include "plan/plan.hpp"
+
+namespace nbx::daemon {
+namespace {
+
+Error at(const config::SourcePos& pos, const std::string& message) {
+  std::ostringstream text;
+  text << config::Diagnostic{.pos = pos, .message = message};
+  return {text.str()};
+}
+
+port::HugepageUse hugepage_use(config::Hugepages wish) {
+  switch (wish) {
+    case config::Hugepages::automatic:
+      return port::HugepageUse::when_there;
+    case config::Hugepages::on:
+      return port::HugepageUse::always;
+    case config::Hugepages::off:
+      return port::HugepageUse::never;
+  }
+  return port::HugepageUse::when_there;
+}
+
+std::vector<ghost::Identity> identities(const pipeline::ShardPlan& plan) {
+  std::vector<ghost::Identity> identities;
+  for (const pipeline::GhostPlan& ghost : plan.ghosts) {
+    identities.push_back(ghost.identity);
+  }
+  return identities;
+}
+
+GhostNetwork ghost_network(const pipeline::ShardPlan& plan) {
+  GhostNetwork network{.mtu = plan.mtu, .addresses = {}};
+  for (const pipeline::GhostPlan& ghost : plan.ghosts) {
+    for (const ghost::InterfaceAddress& address : ghost.identity.addresses) {
+      network.addresses.push_back(address.ip);
+    }
+    network.addresses.push_back(link_local_from_mac(ghost.identity.mac));
+  }
+  return network;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Emulator>> Emulator::start(config::ClusterConfig config) {
+  std::unique_ptr<Emulator> emulator(new Emulator(std::move(config)));
+  emulator->plans_ = plan::make_plans(emulator->config_);
+  emulator->start_broker();
+  if (auto error = emulator->start_eal()) {
+    return *error;
+  }
+  auto clock = port::TscClock::calibrate();
+  if (!clock) {
+    return Error{"error: " + clock.error().message};
+  }
+  emulator->clock_ = *clock;
+  if (auto error = emulator->add_ports()) {
+    return *error;
+  }
+  if (auto error = emulator->start_capture()) {
+    return *error;
+  }
+  emulator->start_workers();
+  return emulator;
+}
+
+Emulator::~Emulator() { stop(); }
+
+void Emulator::stop() {
+  running_ = false;
+  for (const auto& port : ports_) {
+    if (port->worker) {
+      port->worker->stop();
+    }
+  }
+  if (watcher_) {
+    watcher_->stop();
+  }
+  if (capture_) {
+    if (const auto error = capture_->stop()) {
+      spdlog::error("capture ended early: {}", error->message);
+    }
+  }
+}
+
+EmulatedPort* Emulator::find_port(const std::string& name) noexcept {
+  for (const auto& port : ports_) {
+    if (*port->config.name == name) {
+      return port.get();
+    }
+  }
+  return nullptr;
+}
+
+void Emulator::start_broker() {
+  std::vector<GhostNetwork> networks;
+  for (const pipeline::ShardPlan& plan : plans_) {
+    networks.push_back(ghost_network(plan));
+  }
+  auto broker = Broker::start(networks);
+  if (broker) {
+    broker_ = std::move(*broker);
+    return;
+  }
+  exception_path_trouble_ = broker.error().message;
+  spdlog::warn(
+      "no exception path ({}): ghosts have no TCP; RDMA, ARP, ND and ping work. Allow user namespaces and "
+      "/dev/net/tun, or run as root",
+      exception_path_trouble_);
+}
+
+std::optional<Error> Emulator::start_eal() {
+  port::EalConfig eal;
+  eal.hugepages = hugepage_use(config_.memory.hugepages);
+  eal.memory_bytes = config_.memory.size->value;
+  eal.log = [](std::string_view line) { spdlog::debug("DPDK: {}", line); };
+  for (const config::Port& port : config_.ports) {
+    if (port::is_pci_address(*port.device)) {
+      eal.pci_devices.push_back(*port.device);
+    }
+  }
+  auto started = port::Eal::start(eal);
+  if (!started) {
+    return at(config_.memory.size.pos, started.error().message);
+  }
+  eal_ = std::move(*started);
+  spdlog::info("frames are in {} MiB of {} pages", eal.memory_bytes >> 20U, eal_->on_hugepages() ? "huge" : "ordinary");
+  return std::nullopt;
+}
+
+std::optional<Error> Emulator::add_ports() {
+  auto peers = port::PeerRings::create(plans_.size());
+  if (!peers) {
+    return Error{"error: " + peers.error().message};
+  }
+  peers_ = std::move(*peers);
+  watcher_ = std::make_unique<Watcher>();
+  for (std::size_t i = 0; i < plans_.size(); ++i) {
+    const config::Port& port_config = config_.ports[i];
+    const auto fail = [&](const Error& error) {
+      return at(port_config.device.pos, "port " + *port_config.name + ": " + error.message);
+    };
+    if (port_config.device->empty()) {
+      return at(port_config.name.pos, "port " + *port_config.name +
+                                          " has no device; name one, such as "
+                                          "device: \"net_vhost0,iface=/run/nbx/p0.sock\"");
+    }
+    const std::size_t frames = config_.memory.size->value / plans_.size() / port::pool_bytes(1, plans_[i].mtu);
+    auto source = port::MbufSource::create("nbx-" + *port_config.name, frames, plans_[i].mtu);
+    if (!source) {
+      return fail(source.error());
+    }
+    frames_.push_back(std::move(*source));
+    auto device = port::EthdevPort::open(*eal_, {*port_config.device, plans_[i].mtu}, *frames_.back());
+    if (!device) {
+      return fail(device.error());
+    }
+    auto& port = *ports_.emplace_back(std::make_unique<EmulatedPort>());
+    port.config = port_config;
+    port.plan = plans_[i];
+    port.device = std::move(*device);
+    connect_to_kernel(port);
+    port.tap = std::make_unique<capture::Tap>(capture::TapOptions{.epoch_ns = clock_->epoch_ns()}, port.counters);
+    port.shard = std::make_unique<pipeline::Shard>(port.plan, pipeline::ShardEnvironment{.frames = frames_.back().get(),
+                                                                                         .counters = &port.counters,
+                                                                                         .streams = port.streams.get(),
+                                                                                         .tap = port.tap.get()});
+  }
+  return std::nullopt;
+}
+
+void Emulator::connect_to_kernel(EmulatedPort& port) {
+  if (!broker_) {
+    return;
+  }
+  const std::size_t network = index(port.plan.port);
+  port.kernel = std::make_unique<port::KernelLink>(broker_->take_tun(network), port.plan.mtu);
+  port.streams = std::make_unique<SocketStreams>(ghost::Directory(identities(port.plan)), *broker_, network, *watcher_,
+                                                 port.mailbox);
+  watcher_->watch(port.kernel->fd(), [kernel = port.kernel.get()](std::uint32_t) { kernel->set_readable(); });
+}
+
+std::optional<Error> Emulator::start_capture() {
+  std::vector<CaptureControl::Source> sources;
+  for (const auto& port : ports_) {
+    sources.push_back({*port->config.name, port->tap.get()});
+  }
+  capture_ = std::make_unique<CaptureControl>(std::move(sources));
+  if (!config_.capture) {
+    return std::nullopt;
+  }
+  const config::Capture& wish = *config_.capture;
+  const auto error = capture_->start({.file = *wish.file,
+                                      .snaplen = wish.snaplen,
+                                      .per_port = wish.per_port,
+                                      .rotate_bytes = wish.rotate_size.value,
+                                      .files_max = wish.files_max});
+  return error ? std::optional<Error>(at(wish.file.pos, error->message)) : std::nullopt;
+}
+
+void Emulator::start_workers() {
+  // A worker may spin when it is pinned and the machine has cores left for the others and for everybody else.
+  const bool roomy = std::thread::hardware_concurrency() >= ports_.size() + 2;
+  for (const auto& port : ports_) {
+    port::WorkerConfig worker{.id = port->plan.port, .name = *port->config.name, .core = {}, .own_core = false};
+    if (port->config.core) {
+      worker.core = **port->config.core;
+      worker.own_core = roomy;
+    }
+    port->worker = std::make_unique<port::Worker>(worker, port::WorkerParts{.clock = *clock_,
+                                                                            .port = *port->device,
+                                                                            .shard = *port->shard,
+                                                                            .counters = port->counters,
+                                                                            .peers = *peers_,
+                                                                            .mailbox = port->mailbox,
+                                                                            .kernel = port->kernel.get()});
+    port->worker->start();
+  }
+  running_ = true;
+}
+
+}  // namespace nbx::daemon

@@ -1,0 +1,23 @@
+// What a running emulator says of itself: one JSON document per question. A worker that does not answer in time is
+// said to be so, and the rest of the answer stands.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "daemon/emulator.hpp"
+
+namespace nbx::daemon {
+
+using Json = nlohmann::ordered_json;
+
+[[nodiscard]] Json status_json(Emulator& emulator);
+[[nodiscard]] Json ports_json(Emulator& emulator);
+[[nodiscard]] Json qps_json(Emulator& emulator);
+[[nodiscard]] Json ghosts_json(Emulator& emulator);
+/// Every counter and drop, summed over the ports, or of `port` alone.
+[[nodiscard]] Json counters_json(Emulator& emulator, const std::string& port);
+/// Prometheus' text format 0.0.4.
+[[nodiscard]] std::string metrics_text(Emulator& emulator);
+
+}  // namespace nbx::daemon

@@ -1,0 +1,112 @@
+// Profiles: names become ids, and stages that nobody gave stay empty.
+#include <algorithm>
+
+#include "config/checks.hpp"
+#include "plan/plan.hpp"
+
+namespace nbx::plan {
+namespace {
+
+using GhostNames = std::vector<std::string>;
+
+fabric::Match make_match(const config::Match& match, const GhostNames& names) {
+  fabric::Match out;
+  for (std::uint32_t id = 0; id < names.size(); ++id) {
+    const bool named = std::any_of(match.ghosts.begin(), match.ghosts.end(),
+                                   [&](const auto& word) { return config::names_ghost(*word, names[id]); });
+    if (named) {
+      out.ghosts.push_back(GhostId{id});
+    }
+  }
+  out.dest_qpn = match.qpn;
+  if (!match.classes.empty()) {
+    out.classes = 0;
+    for (const wire::OpcodeClass each : match.classes) {
+      out.classes = static_cast<std::uint8_t>(out.classes | 1U << static_cast<unsigned>(each));
+    }
+  }
+  if (match.psn) {
+    out.psn_first = match.psn->first;
+    out.psn_last = match.psn->last.value_or(match.psn->first);
+  }
+  out.nth = match.nth;
+  std::sort(out.nth.begin(), out.nth.end());
+  return out;
+}
+
+template <class Rule>
+const Rule& rule_of(const config::Matched<Rule>& matched) {
+  return matched.rule;
+}
+template <class Rule>
+const Rule& rule_of(const config::Located<config::Matched<Rule>>& matched) {
+  return matched->rule;
+}
+template <class Rule>
+const std::optional<config::Match>& match_of(const config::Matched<Rule>& matched) {
+  return matched.match;
+}
+template <class Rule>
+const std::optional<config::Match>& match_of(const config::Located<config::Matched<Rule>>& matched) {
+  return matched->match;
+}
+
+template <class Stage, class Rule>
+void make_stage(const std::optional<Stage>& stage, const GhostNames& names, std::vector<Rule>& out) {
+  if (!stage) {
+    return;
+  }
+  for (const auto& each : *stage) {
+    Rule& rule = out.emplace_back(rule_of(each));
+    if (match_of(each)) {
+      rule.match = make_match(*match_of(each), names);
+    }
+    if constexpr (requires { rule.select; }) {
+      if (auto* listed = std::get_if<fabric::Listed>(&rule.select)) {
+        std::sort(listed->frames.begin(), listed->frames.end());
+      }
+    }
+  }
+}
+
+fabric::DirectionSpec make_direction(const std::optional<config::Direction>& direction, const GhostNames& names,
+                                     std::uint32_t mtu) {
+  fabric::DirectionSpec out;
+  if (!direction) {
+    return out;
+  }
+  make_stage(direction->loss, names, out.loss);
+  make_stage(direction->corrupt, names, out.corrupt);
+  make_stage(direction->duplicate, names, out.duplicate);
+  make_stage(direction->ecn, names, out.ecn);
+  make_stage(direction->delay, names, out.delay);
+  make_stage(direction->reorder, names, out.reorder);
+  if (direction->rate) {
+    out.rate = **direction->rate;
+    if (!out.rate.rate.unlimited() && out.rate.queue_bytes == 0) {
+      out.rate.queue_bytes = config::default_queue_bytes;
+    }
+  }
+  out.delay_line_frames = direction->delay_line_frames
+                              ? **direction->delay_line_frames
+                              : std::max(out.delay_line_frames, config::delay_line(*direction, mtu).frames);
+  return out;
+}
+
+}  // namespace
+
+fabric::ProfileSpec make_profile(const config::Profile& profile, const config::Port& port,
+                                 const config::ClusterConfig& config) {
+  GhostNames names;
+  for (const config::Ghost* ghost : ghosts_of(config, port)) {
+    names.push_back(*ghost->name);
+  }
+  fabric::ProfileSpec out;
+  out.name = profile.name.empty() ? "ideal" : profile.name;
+  out.verify_icrc = profile.verify_icrc.value_or(out.verify_icrc);
+  out.from_node = make_direction(profile.from_node, names, *port.mtu);
+  out.to_node = make_direction(profile.to_node, names, *port.mtu);
+  return out;
+}
+
+}  // namespace nbx::plan
