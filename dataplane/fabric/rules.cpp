@@ -5,8 +5,6 @@
 namespace nbx::fabric {
 namespace {
 
-constexpr std::uint32_t half_circle = 1U << 23U;
-
 template <class... Ts>
 struct Overloaded : Ts... {
   using Ts::operator()...;
@@ -34,11 +32,9 @@ Matcher::Matcher(const Match& match)
     ghosts_.resize(std::max(ghosts_.size(), word + 1));
     ghosts_[word] |= std::uint64_t{1} << index(ghost) % 64;
   }
-  // A range with one end is open for half the circle, as serial numbers are (RFC 1982).
   if (!any_psn_) {
-    psn_first_ = match.psn_first ? *match.psn_first : match.psn_last->minus(half_circle - 1);
-    psn_count_ = match.psn_first && match.psn_last ? ((match.psn_last->value - match.psn_first->value) & mask24) + 1
-                                                   : half_circle;
+    psn_first_ = match.psn_first.value_or(match.psn_last.value_or(Psn{}));
+    psn_count_ = ((match.psn_last.value_or(psn_first_).value - psn_first_.value) & mask24) + 1;
   }
 }
 

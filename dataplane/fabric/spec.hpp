@@ -23,7 +23,7 @@ struct Match {
   std::vector<GhostId> ghosts;         // empty: any ghost, and transit traffic
   std::optional<Qpn> dest_qpn;         // as in the BTH
   std::uint8_t classes = all_classes;  // bits 1 << OpcodeClass
-  std::optional<Psn> psn_first;        // inclusive range on the 24-bit circle; one end alone: half the circle
+  std::optional<Psn> psn_first;        // inclusive range on the 24-bit circle; one end alone: that PSN
   std::optional<Psn> psn_last;
   // The n-th frames, from 1, of those that the rest of the match accepts and that no earlier rule of the stage took;
   // empty: every one.
