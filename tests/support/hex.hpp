@@ -1,6 +1,7 @@
 // Bytes from hexadecimal text and back, for expectations that come from elsewhere.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -35,6 +36,12 @@ inline std::string to_hex(ConstBytes bytes) {
     out += digit[std::to_integer<unsigned>(b) & 0xfU];
   }
   return out;
+}
+
+inline void append(Bytes& out, ConstBytes more) {
+  const std::size_t size = out.size();
+  out.resize(size + more.size());
+  std::copy(more.begin(), more.end(), out.begin() + static_cast<std::ptrdiff_t>(size));
 }
 
 }  // namespace nbx::test

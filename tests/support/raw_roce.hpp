@@ -46,8 +46,7 @@ inline void put_ipv4_checksum(Bytes& frame, std::size_t l3) {
 inline std::uint32_t zlib_icrc(const Bytes& frame, std::size_t l3, std::size_t end, bool ipv6) {
   constexpr std::byte one{0xff};
   Bytes masked(8, one);
-  masked.insert(masked.end(), frame.begin() + static_cast<std::ptrdiff_t>(l3),
-                frame.begin() + static_cast<std::ptrdiff_t>(end));
+  append(masked, ConstBytes{frame}.subspan(l3, end - l3));
   const std::size_t udp = 8 + (ipv6 ? 40U : 4U * (std::to_integer<unsigned>(frame[l3]) & 15U));
   const std::vector<std::size_t> variant =
       ipv6 ? std::vector<std::size_t>{9, 10, 11, 15} : std::vector<std::size_t>{9, 16, 18, 19};
@@ -73,17 +72,15 @@ inline void put_icrc(Bytes& frame, std::size_t l3, std::size_t end, bool ipv6) {
 inline Bytes make(const RawRoce& r) {
   Bytes frame = from_hex("020000000009 020000000001");
   if (r.vlan_tags == 2) {
-    const Bytes tag = from_hex("88a80003");
-    frame.insert(frame.end(), tag.begin(), tag.end());
+    append(frame, from_hex("88a80003"));
   }
   if (r.vlan_tags >= 1) {
-    const Bytes tag = from_hex("8100a005");
-    frame.insert(frame.end(), tag.begin(), tag.end());
+    append(frame, from_hex("8100a005"));
   }
   const Bytes ip =
       from_hex(r.ipv6 ? "86dd 60200007 00001140 fd000000000000000000000000000001 fd000000000000000000000000000009"
                       : "0800 45020000 00004000 40110000 0a000001 0a000009");
-  frame.insert(frame.end(), ip.begin(), ip.end());
+  append(frame, ip);
   const std::size_t l3 = frame.size() - (r.ipv6 ? 40 : 20);
   const std::size_t udp = frame.size();
   frame.resize(udp + 8 + r.udp_payload);
