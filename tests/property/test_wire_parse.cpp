@@ -222,5 +222,39 @@ TEST(ParseProperty, PolicyTurnsEachCheckOff) {
   EXPECT_EQ(parse(bad_udp, {.verify_udp_checksum = false}, p), Drop::none);
 }
 
+TEST(ParseProperty, ARightUdpChecksumIsAccepted) {
+  for (const bool ipv6 : {false, true}) {
+    Bytes frame = make({.ipv6 = ipv6, .opcode = 0x04, .udp_payload = 16 + 8});
+    const std::size_t udp = ipv6 ? 14 + 40 : 14 + 20;
+    std::uint32_t sum = 17 + static_cast<std::uint32_t>(frame.size() - udp);
+    for (std::size_t i = udp - (ipv6 ? 32 : 8); i < frame.size(); i += 2) {
+      sum += test::get16(frame, i);
+    }
+    sum = (sum & 0xffffU) + (sum >> 16U);
+    sum = (sum & 0xffffU) + (sum >> 16U);
+    test::put16(frame, udp + 6, static_cast<std::uint16_t>(~sum));  // outside the ICRC
+    Parsed p;
+    EXPECT_EQ(name(parse(frame, {}, p)), name(Drop::none));
+    frame[udp + 6] ^= std::byte{1};
+    EXPECT_EQ(name(parse(frame, {}, p)), name(Drop::udp_checksum_error));
+  }
+}
+
+TEST(ParseProperty, Ipv4OptionsAreSteppedOver) {
+  for (std::size_t options = 4; options <= 40; options += 4) {
+    Bytes frame = make({.opcode = 0x04, .udp_payload = 16 + 8});
+    const Bytes no_operation(options, std::byte{1});
+    frame.insert(frame.begin() + 14 + 20, no_operation.begin(), no_operation.end());
+    frame[14] = static_cast<std::byte>(0x45 + options / 4);
+    test::put16(frame, 14 + 2, static_cast<std::uint16_t>(frame.size() - 14));
+    test::put_ipv4_checksum(frame, 14, 20 + options);
+    test::put_icrc(frame, 14, frame.size() - 4, false);
+    Parsed p;
+    EXPECT_EQ(name(parse(frame, {}, p)), name(Drop::none)) << options;
+    EXPECT_EQ(p.bth_offset, 14 + 20 + options + 8);
+    EXPECT_EQ(p.payload_size, 8);
+  }
+}
+
 }  // namespace
 }  // namespace nbx::wire

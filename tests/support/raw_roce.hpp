@@ -31,10 +31,10 @@ inline std::uint16_t get16(const Bytes& in, std::size_t at) {
                                     std::to_integer<unsigned>(in.at(at + 1)));
 }
 
-inline void put_ipv4_checksum(Bytes& frame, std::size_t l3) {
+inline void put_ipv4_checksum(Bytes& frame, std::size_t l3, std::size_t header_size = 20) {
   put16(frame, l3 + 10, 0);
   std::uint32_t sum = 0;
-  for (std::size_t i = 0; i < 20; i += 2) {
+  for (std::size_t i = 0; i < header_size; i += 2) {
     sum += get16(frame, l3 + i);
   }
   sum = (sum & 0xffffU) + (sum >> 16U);
