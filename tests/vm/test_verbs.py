@@ -3,6 +3,8 @@
 One nbxd per impairment. While it starts, four ghosts connect to servers in the real node and run every RC operation
 (IPv4 and IPv6, path MTU 1024 and 4096); then the real node does the same to a ghost. Each end checks all data.
 """
+import collections
+import subprocess
 from dataclasses import dataclass
 
 import pytest
@@ -76,43 +78,90 @@ def test_kernel_to_ghost(world, family, mtu):
         world.node.set_mtu(LINK_MTU[4096])
 
 
+def test_streams_of_small_messages(world):
+    """Many messages, each acknowledged, in both directions at once."""
+    gid = world.node.gid_index(world.node.ipv4)
+    world.node.run(f"ib_send_bw -b -d rxe0 -F -x {gid} -n 1000 -s 4096 {GHOST_IPV4}", RUN_LIMIT_S)
+
+
+def test_the_ghosts_found_all_data_right(world):
+    """The other end of the above, by the ghosts' own word: four calls taken, one made by each requester."""
+    said = {ghost["name"]: " ".join(ghost["personalities"]) for ghost in world.emulator.ask("ghosts")["ghosts"]}
+    assert "listens on 7471: 0 open, 4 done, 0 failed" in said.pop("server")
+    for name, status in said.items():
+        assert "0 open, 1 done, 0 failed" in status, name
+
+
 def test_counters_agree_with_the_kernel(world):
-    """Nothing is lost or added but what the profile asked for, by the kernel's own count."""
-    ours = Tally(world.emulator.ask("counters"))
+    """Nothing is lost or added but what the profile asked for, by the kernel's own count. Ends this run of nbxd."""
+    ours, report = Tally(world.emulator.ask("counters")), world.emulator.ask("report")["ports"][0]
     kernel = {name: count - world.before[name] for name, count in world.node.hw_counters().items()}
-    print("emulator", ours, "\nkernel", kernel)
-    assert ours["rx_roce_packets"] == kernel["sent_pkts"]
-    balance = {"clean": check_clean, "data-loss": check_loss, "ack-loss": check_loss, "delay": check_clean,
-               "reorder": check_reorder, "duplicate": check_duplicate, "corrupt": check_corrupt}
-    balance[world.impairment](ours, kernel)
+    assert world.emulator.stop() == 0
+    marks = marks_to_node(world.emulator.capture)
+    print(f"emulator {dict(ours)}\nkernel {kernel}\nin the capture {marks}")
+    assert ours["capture_lost"] == 0 and ours["port_tx_full"] == 0
+    assert kernel["sent_pkts"] == ours["rx_roce_packets"]
+    assert kernel["rcvd_pkts"] == (ours["tx_roce_packets"] + marks["duplicate"] - marks["dropped"] - marks["corrupted"])
+    if world.impairment not in ("data-loss", "reorder", "corrupt"):      # no request was missing or ahead of its turn
+        assert ours["naks_sent"] == kernel["out_of_seq_request"] == kernel["rcvd_seq_err"] == 0
+    CHECKS[world.impairment](ours, kernel, marks, report)
 
 
-class Tally(dict):
+class Tally(collections.Counter):
     """Counters by name; one that is not there is zero."""
-    def __missing__(self, name):
-        return 0
 
 
-def check_clean(ours, kernel):
-    assert kernel["rcvd_pkts"] == ours["tx_roce_packets"]
-    for count in ("loss", "duplicate_request", "out_of_seq_request", "retransmitted_packets", "naks_sent"):
-        assert ours[count] == 0
-    for count in ("out_of_seq_request", "rcvd_seq_err", "duplicate_request", "completer_retry_err"):
-        assert kernel[count] == 0
+def marks_to_node(capture):
+    """How many RoCE frames towards the real node carry each mark of the emulator in the capture."""
+    done = subprocess.run(["tshark", "-r", capture, "-Y", "infiniband && frame.comment && frame.packet_flags_direction == 2",
+                           "-T", "fields", "-e", "frame.comment"], capture_output=True, text=True, timeout=120, check=True)
+    return Tally(word for line in done.stdout.splitlines() for word in line.replace(":", " ").split())
 
 
-def check_loss(ours, kernel):
-    assert ours["loss"] > 0
-    assert ours["retransmitted_packets"] > 0
+def check_clean(ours, kernel, _marks, _report):
+    quiet = ("loss", "duplicate_request", "out_of_sequence", "retransmitted_packets", "local_ack_timeout_err")
+    assert not any(ours[name] for name in quiet)
+    assert kernel["duplicate_request"] == kernel["completer_retry_err"] == 0
 
 
-def check_reorder(ours, kernel):
+def check_data_loss(ours, kernel, marks, _report):
+    assert 0 < marks["dropped"] < ours["loss"]
+    assert kernel["out_of_seq_request"] == ours["packet_seq_err"] > 0       # each gap it saw was reported, none lost
+    assert 0 < kernel["rcvd_seq_err"] <= ours["naks_sent"]
+    assert ours["retransmitted_packets"] >= marks["dropped"]
+
+
+def check_ack_loss(ours, kernel, marks, _report):
+    assert 0 < marks["dropped"] < ours["loss"]
+    assert ours["duplicate_request"] + kernel["duplicate_request"] > 0      # the last ACK of a burst was among them
+
+
+def check_delay(ours, kernel, _marks, report):
+    for direction in ("from_node", "to_node"):
+        delay = report["delay"][direction]
+        assert delay["frames"] > 0
+        assert 4e6 <= delay["asked_min_ns"] and delay["asked_max_ns"] <= 6e6
+        assert delay["asked_mean_ns"] == pytest.approx(5e6, rel=0.02)
+        assert delay["late_median_ns"] < 1e6
+    assert ours["loss"] == 0
+
+
+def check_reorder(ours, kernel, _marks, _report):
     assert ours["impair_reordered"] > 0
+    assert kernel["out_of_seq_request"] == ours["packet_seq_err"] > 0
+    assert ours["loss"] == 0
 
 
-def check_duplicate(ours, kernel):
-    assert ours["impair_duplicated"] > 0
+def check_duplicate(ours, kernel, marks, _report):
+    assert 0 < marks["duplicate"] < ours["impair_duplicated"]
+    assert 0 < kernel["duplicate_request"] <= marks["duplicate"]            # the others were READ responses
 
 
-def check_corrupt(ours, kernel):
-    assert ours["impair_corrupted"] > 0
+def check_corrupt(ours, kernel, marks, _report):
+    assert 0 < marks["corrupted"] < ours["impair_corrupted"]
+    assert ours["icrc_mismatch"] == ours["impair_corrupted"] - marks["corrupted"]
+    assert kernel["out_of_seq_request"] == ours["packet_seq_err"] > 0
+
+
+CHECKS = {"clean": check_clean, "data-loss": check_data_loss, "ack-loss": check_ack_loss, "delay": check_delay,
+          "reorder": check_reorder, "duplicate": check_duplicate, "corrupt": check_corrupt}
