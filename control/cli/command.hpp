@@ -24,4 +24,15 @@ Body docs(CLI::App& app);
 Body inspect(CLI::App& app);
 Body replay(CLI::App& app);
 
+// Of a running nbxd.
+Body status(CLI::App& app);
+Body ports(CLI::App& app);
+Body qps(CLI::App& app);
+Body ghosts(CLI::App& app);
+Body counters(CLI::App& app);
+Body report(CLI::App& app);
+Body capture(CLI::App& app);
+Body set(CLI::App& app);
+Body profile(CLI::App& app);
+
 }  // namespace nbx::cli

@@ -30,8 +30,8 @@ int run(const Input& input) {
   }
   const std::vector<pipeline::ShardPlan> plans = plan::make_plans(loaded.config);
   const auto named = [&](const pipeline::ShardPlan& p) { return p.port_name == input.port; };
-  const auto plan = input.port.empty() && plans.size() == 1 ? plans.begin()
-                                                             : std::find_if(plans.begin(), plans.end(), named);
+  const auto plan =
+      input.port.empty() && plans.size() == 1 ? plans.begin() : std::find_if(plans.begin(), plans.end(), named);
   if (plan == plans.end()) {
     std::cerr << "nbx replay: " << (input.port.empty() ? "--port is needed: " : "no port '" + input.port + "': ")
               << input.cluster << " has";
@@ -55,7 +55,8 @@ Body replay(CLI::App& app) {
   auto input = std::make_shared<Input>();
   app.add_option("--cluster", input->cluster, "cluster file")->required();
   app.add_option("--port", input->port, "port whose ghosts answer; may be left out when there is one");
-  app.add_option("--in", input->options.input, "pcap or pcapng file with the frames that the port receives")->required();
+  app.add_option("--in", input->options.input, "pcap or pcapng file with the frames that the port receives")
+      ->required();
   app.add_option("--out", input->options.output, "pcapng file for the frames that the port sends");
   app.add_flag("--with-input", input->options.with_input, "write the received frames to --out too");
   app.add_option("--linger", input->linger, "virtual time that timers still run after the last frame")

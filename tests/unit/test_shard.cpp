@@ -1,0 +1,211 @@
+// The way of a frame: who gets it, what the profile does to it in which direction, and what comes back when.
+#include <gtest/gtest.h>
+
+#include "support/shard_rig.hpp"
+#include "wire/build.hpp"
+#include "wire/build_l3.hpp"
+#include "wire/ethernet.hpp"
+#include "wire/ip.hpp"
+
+namespace nbx::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+const Mac node_mac = *parse_mac("52:54:00:00:00:01");
+const Mac other_mac = *parse_mac("52:54:00:00:00:02");
+const Mac ghost_mac = *parse_mac("02:00:00:00:00:09");
+const IpAddress node_ip = *parse_ip("10.77.0.1");
+const IpAddress other_ip = *parse_ip("10.77.0.2");
+const IpAddress ghost_ip = *parse_ip("10.77.0.9");
+
+Bytes arp_request(const Mac& mac, const IpAddress& ip, const IpAddress& target) {
+  Bytes bytes(wire::l3_frame_max);
+  bytes.resize(wire::build_arp_request(bytes, {.mac = mac, .ip = ip}, target));
+  return bytes;
+}
+
+Bytes roce_send(const IpAddress& to, Qpn qpn, std::size_t payload) {
+  const wire::Encapsulation encapsulation(
+      {.source_mac = node_mac, .destination_mac = ghost_mac, .source_ip = node_ip, .destination_ip = to});
+  Bytes bytes(encapsulation.frame_size(payload));
+  encapsulation.begin(bytes, {.opcode = wire::Opcode::rc_send_only, .dest_qpn = qpn, .ack_request = true}, payload);
+  encapsulation.seal(bytes, payload);
+  return bytes;
+}
+
+Bytes tcp_syn(const Mac& to_mac, const IpAddress& to, std::size_t padding) {
+  Bytes bytes(14 + 20 + 20 + padding);
+  auto* link = mutable_overlay<wire::EthernetHeader>(bytes);
+  link->destination = to_mac;
+  link->source = node_mac;
+  link->ether_type = wire::ether_type::ipv4;
+  auto* ip = mutable_overlay<wire::Ipv4Header>(MutableBytes{bytes}.subspan(14));
+  ip->version_ihl = 0x45;
+  ip->total_length = 40;
+  ip->ttl = 64;
+  ip->protocol = 6;
+  ip->source = node_ip.v4_value();
+  ip->destination = to.v4_value();
+  ip->checksum = wire::checksum_finish(wire::checksum_add(0, ConstBytes{bytes}.subspan(14, 20)));
+  return bytes;
+}
+
+TEST(Shard, AnswersArpAtOnceUnderAnIdealProfile) {
+  ShardRig rig(one_ghost_plan());
+  rig.receive(arp_request(node_mac, node_ip, ghost_ip));
+  const auto sent = rig.take_sent();
+  ASSERT_EQ(sent.size(), 1U);
+  EXPECT_EQ(sent[0].at, Instant{});
+  EXPECT_EQ(wire::destination_mac(sent[0].bytes), node_mac);
+  EXPECT_EQ(wire::source_mac(sent[0].bytes), ghost_mac);
+}
+
+TEST(Shard, AddsTheDelaysOfBothDirectionsExactly) {
+  pipeline::ShardPlan plan = one_ghost_plan();
+  plan.profile.from_node.delay = {{.constant = 2ms}};
+  plan.profile.to_node.delay = {{.constant = 5ms}};
+  ShardRig rig(plan);
+  rig.receive(arp_request(node_mac, node_ip, ghost_ip));
+  rig.run_for(1s);
+  const auto sent = rig.take_sent();
+  ASSERT_EQ(sent.size(), 1U);
+  EXPECT_EQ(sent[0].at, Instant{} + Duration{7ms});
+}
+
+TEST(Shard, LosesWhatTheProfileListsInItsDirectionOnly) {
+  pipeline::ShardPlan plan = one_ghost_plan();
+  plan.profile.from_node.loss = {{.match = {}, .select = fabric::Listed{{2}}}};
+  ShardRig rig(plan);
+  for (int i = 0; i < 3; ++i) {
+    rig.receive(arp_request(node_mac, node_ip, ghost_ip));
+  }
+  EXPECT_EQ(rig.take_sent().size(), 2U);
+  EXPECT_EQ(rig.count(Drop::loss), 1U);
+  EXPECT_EQ(rig.count(Counter::rx_packets_phy), 3U);
+  EXPECT_EQ(rig.count(Counter::tx_packets_phy), 2U);
+}
+
+TEST(Shard, DropsRoceForAnAddressThatIsNotTheGhosts) {
+  ShardRig rig(one_ghost_plan());
+  rig.receive(roce_send(*parse_ip("10.77.0.10"), Qpn{0x11}, 64));
+  EXPECT_EQ(rig.count(Drop::not_for_us), 1U);
+  rig.receive(roce_send(ghost_ip, Qpn{0x11}, 64));
+  EXPECT_EQ(rig.count(Drop::qp_unknown), 1U);
+  EXPECT_TRUE(rig.take_sent().empty());
+}
+
+TEST(Shard, DropsABadIcrcUnlessTheProfileTrustsIt) {
+  pipeline::ShardPlan plan = one_ghost_plan();
+  Bytes damaged = roce_send(ghost_ip, Qpn{0x11}, 64);
+  damaged[damaged.size() - 10] ^= std::byte{1};
+  ShardRig strict(plan);
+  strict.receive(damaged);
+  EXPECT_EQ(strict.count(Drop::icrc_mismatch), 1U);
+  plan.profile.verify_icrc = false;
+  ShardRig trusting(plan);
+  trusting.receive(damaged);
+  EXPECT_EQ(trusting.count(Drop::icrc_mismatch), 0U);
+  EXPECT_EQ(trusting.count(Drop::qp_unknown), 1U);
+}
+
+TEST(Shard, GivesTheKernelTheBareIpPacket) {
+  NullStreams streams;
+  ShardRig rig(one_ghost_plan(), &streams);
+  const Bytes syn = tcp_syn(ghost_mac, ghost_ip, 6);  // Ethernet padding behind it
+  rig.receive(syn);
+  const auto packets = rig.take_kernel();
+  ASSERT_EQ(packets.size(), 1U);
+  EXPECT_EQ(packets[0], Bytes(syn.begin() + 14, syn.end() - 6));
+}
+
+TEST(Shard, CountsKernelFramesWithoutAnExceptionPath) {
+  ShardRig rig(one_ghost_plan());
+  rig.receive(tcp_syn(ghost_mac, ghost_ip, 6));
+  EXPECT_EQ(rig.count(Drop::exception_path_missing), 1U);
+}
+
+TEST(Shard, SendsKernelPacketsFromTheGhostToAKnownNeighbour) {
+  NullStreams streams;
+  ShardRig rig(one_ghost_plan(), &streams);
+  Bytes packet = tcp_syn(ghost_mac, node_ip, 0);
+  packet.erase(packet.begin(), packet.begin() + 14);
+  mutable_overlay<wire::Ipv4Header>(packet)->source = ghost_ip.v4_value();
+
+  rig.shard().receive_from_kernel(packet, rig.now());
+  rig.run_for(0s);
+  auto sent = rig.take_sent();
+  ASSERT_EQ(sent.size(), 1U) << "the MAC is not known: the ghost asks";
+  EXPECT_EQ(wire::destination_mac(sent[0].bytes), broadcast_mac);
+
+  rig.receive(arp_request(node_mac, node_ip, ghost_ip));  // a question tells the asker's MAC, too
+  rig.take_sent();
+  rig.shard().receive_from_kernel(packet, rig.now());
+  rig.run_for(0s);
+  sent = rig.take_sent();
+  ASSERT_EQ(sent.size(), 1U);
+  EXPECT_EQ(wire::destination_mac(sent[0].bytes), node_mac);
+  EXPECT_EQ(wire::source_mac(sent[0].bytes), ghost_mac);
+  EXPECT_TRUE(std::equal(packet.begin(), packet.end(), sent[0].bytes.begin() + 14));
+}
+
+TEST(Shard, ForwardsBetweenPortsAndLearnsWhoIsWhere) {
+  pipeline::ShardPlan plan0 = one_ghost_plan();
+  plan0.ports = 2;
+  plan0.profile.from_node.delay = {{.constant = 1ms}};
+  pipeline::ShardPlan plan1;
+  plan1.port = PortId{1};
+  plan1.port_name = "p1";
+  plan1.ports = 2;
+  plan1.profile.to_node.delay = {{.constant = 3ms}};
+  ShardRig rig0(plan0);
+  ShardRig rig1(plan1);
+
+  // Node 0 asks for node 1: flooded to port 1, through both profiles.
+  rig0.receive(arp_request(node_mac, node_ip, other_ip));
+  rig0.run_for(1ms);
+  rig1.run_until(rig0.now());
+  rig0.pass_to(rig1);
+  rig1.run_for(3ms);
+  auto sent = rig1.take_sent();
+  ASSERT_EQ(sent.size(), 1U);
+  EXPECT_EQ(sent[0].at, Instant{} + Duration{4ms});
+  EXPECT_EQ(sent[0].bytes, arp_request(node_mac, node_ip, other_ip));
+
+  // Node 1's frame to node 0 goes to port 0 alone, and its question for the ghost behind port 0 is answered there.
+  rig1.receive(arp_request(other_mac, other_ip, ghost_ip));
+  rig0.run_until(rig1.now());
+  rig1.pass_to(rig0);
+  EXPECT_TRUE(rig0.take_sent().empty()) << "the answer goes back to port 1, not to node 0";
+  rig0.pass_to(rig1);
+  rig1.run_for(3ms);
+  sent = rig1.take_sent();
+  ASSERT_EQ(sent.size(), 1U);
+  EXPECT_EQ(wire::destination_mac(sent[0].bytes), other_mac);
+  EXPECT_EQ(wire::source_mac(sent[0].bytes), ghost_mac);
+}
+
+TEST(Shard, KeepsNoFrameWhenItEnds) {
+  pipeline::ShardPlan plan = one_ghost_plan();
+  plan.profile.to_node.delay = {{.constant = 1s}};
+  ShardRig rig(plan);
+  rig.receive(arp_request(node_mac, node_ip, ghost_ip));
+  EXPECT_EQ(rig.outstanding_after_end(), 0U);
+}
+
+TEST(Shard, ReplacesTheProfileWhileFramesWait) {
+  pipeline::ShardPlan plan = one_ghost_plan();
+  plan.profile.to_node.delay = {{.constant = 10ms}};
+  ShardRig rig(plan);
+  rig.receive(arp_request(node_mac, node_ip, ghost_ip));
+  rig.shard().replace_profile({.name = "ideal"});
+  rig.run_for(5ms);
+  EXPECT_TRUE(rig.take_sent().empty()) << "what waits keeps its time";
+  rig.run_for(5ms);
+  ASSERT_EQ(rig.take_sent().size(), 1U);
+  rig.receive(arp_request(node_mac, node_ip, ghost_ip));
+  EXPECT_EQ(rig.take_sent().size(), 1U) << "what comes later has the new profile";
+}
+
+}  // namespace
+}  // namespace nbx::test
