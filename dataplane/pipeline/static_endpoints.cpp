@@ -114,7 +114,6 @@ class StaticEndpoints::Listener final : public rdma::CmUser {
     }
     rdma::AcceptParam param = plan_.accept;
     param.private_data = plan_.private_data;
-    param.starting_psn = plan_.attr.sq_psn;
     Endpoint& accepted = *endpoint;
     connections_[id] = std::move(endpoint);
     if (!owner_.cm_.accept(id, *accepted.qp(), param, now)) {
