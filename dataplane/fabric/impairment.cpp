@@ -218,12 +218,22 @@ void Impairment::State::DelayLine::push(Frame& frame) noexcept {
 }
 
 void Impairment::State::DelayLine::on_timer(TimerNode& /*node*/, Instant now) noexcept {
-  Frame& frame = *frames_.pop_front();
-  if (const Frame* next = frames_.front(); next != nullptr) {
-    program_.state.wheel_.arm(timer_, next->due);
+  Wheel& wheel = program_.state.wheel_;
+  for (bool more = true; more;) {
+    Frame& frame = *frames_.pop_front();
+    Frame* next = frames_.front();
+    // A late driver finds many frames due: as long as nothing else is due between two of them, the wheel need not say
+    // so.
+    more = next != nullptr && next->due <= now && next->due < wheel.next_deadline();
+    if (next != nullptr && !more) {
+      wheel.arm(timer_, next->due);
+    }
+    if (next != nullptr) {
+      __builtin_prefetch(frames_.after(*next));
+    }
+    --program_.waiting;
+    program_.state.leave_delay(frame, program_, now);
   }
-  --program_.waiting;
-  program_.state.leave_delay(frame, program_, now);
 }
 
 Impairment::State::HoldLine::~HoldLine() {
