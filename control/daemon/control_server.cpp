@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <functional>
 
 #include "daemon/changes.hpp"
@@ -60,13 +59,6 @@ void answer_counters(Emulator& emulator, const httplib::Request& request, httpli
 }
 
 }  // namespace
-
-std::string default_control_socket() {
-  if (const char* runtime = std::getenv("XDG_RUNTIME_DIR"); runtime != nullptr && *runtime != '\0') {
-    return std::string(runtime) + "/nbxd.sock";
-  }
-  return geteuid() == 0 ? "/run/nbxd.sock" : "/tmp/nbxd-" + std::to_string(geteuid()) + ".sock";
-}
 
 ControlServer::ControlServer(std::string path, Emulator& emulator)
     : path_(std::move(path)), emulator_(emulator), server_(std::make_unique<httplib::Server>()) {}

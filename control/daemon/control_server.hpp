@@ -15,9 +15,6 @@ class Server;
 
 namespace nbx::daemon {
 
-/// Where nbxd listens and nbx asks, unless told otherwise: $XDG_RUNTIME_DIR or /run, or /tmp for a user without one.
-[[nodiscard]] std::string default_control_socket();
-
 class ControlServer {
  public:
   static Result<std::unique_ptr<ControlServer>> start(const std::string& path, Emulator& emulator);

@@ -224,6 +224,11 @@ void Emulator::start_workers() {
     port->worker->start();
   }
   running_ = true;
+  for (const auto& port : ports_) {
+    if (!port->ask([](pipeline::Shard&, Instant) { return true; })) {
+      spdlog::warn("port {}: its worker has not begun yet", *port->config.name);
+    }
+  }
 }
 
 }  // namespace nbx::daemon

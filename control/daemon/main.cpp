@@ -12,6 +12,7 @@
 #include <fstream>
 #include <iostream>
 
+#include "client/client.hpp"
 #include "config/load.hpp"
 #include "daemon/control_server.hpp"
 #include "daemon/emulator.hpp"
@@ -109,7 +110,7 @@ int run(const Options& options) {
     return exit_usage;
   }
   std::string path = options.control.empty() ? (*emulator)->config().control_socket : options.control;
-  path = path.empty() ? default_control_socket() : path;
+  path = path.empty() ? client::default_control_socket() : path;
   auto server = ControlServer::start(path, **emulator);
   if (!server) {
     std::cerr << "error: control socket: " << server.error().message << '\n';

@@ -33,6 +33,8 @@ class FramePool {
   [[nodiscard]] Frame* alloc(std::size_t size) noexcept;
   void free(Frame& frame) noexcept;
   void free_all(FrameList& frames) noexcept;
+  /// Free frames that the pool holds: taken from the source, but in nobody's hands.
+  [[nodiscard]] std::size_t at_hand() const noexcept { return count_; }
 
  private:
   static constexpr std::size_t depth = 256;

@@ -288,16 +288,24 @@ class Shard::State {
   struct FromNodeSink final : fabric::ImpairmentSink {
     explicit FromNodeSink(State& s) : state(s) {}
     void on_release(Frame& frame, Instant now) noexcept override { state.deliver(frame, now); }
-    void on_drop(const Frame& frame, Instant now) noexcept override { state.record_inbound(frame, now); }
-    void on_decided(const Frame& frame, Instant now) noexcept override { state.record_inbound(frame, now); }
+    void on_drop(const Frame& frame, Instant now) noexcept override { on_decided(frame, now); }
+    void on_decided(const Frame& frame, Instant now) noexcept override {
+      tally.record(frame.treatment);
+      state.record_inbound(frame, now);
+    }
     State& state;
+    fabric::Tally tally;
   };
   struct ToNodeSink final : fabric::ImpairmentSink {
     explicit ToNodeSink(State& s) : state(s) {}
     void on_release(Frame& frame, Instant now) noexcept override { state.transmit(frame, now); }
-    void on_drop(const Frame& frame, Instant now) noexcept override { state.record_outbound(frame, now); }
-    void on_decided(const Frame&, Instant) noexcept override {}  // captured when it leaves
+    void on_drop(const Frame& frame, Instant now) noexcept override {
+      tally.record(frame.treatment);
+      state.record_outbound(frame, now);
+    }
+    void on_decided(const Frame& frame, Instant) noexcept override { tally.record(frame.treatment); }  // captured later
     State& state;
+    fabric::Tally tally;
   };
 
   std::vector<std::unique_ptr<ghost::Personality>> make_personalities(GhostId id) {
@@ -305,8 +313,8 @@ class Shard::State {
     std::vector<std::unique_ptr<ghost::Personality>> made;
     for (const ghost::PersonalityOptions& options : g.personalities) {
       const std::string stream_name = g.identity.name + "/" + std::string{ghost::name(options)};
-      made.push_back(ghost::make_personality(options, {id, directory_, transport_, cm_, neighbours_, stream_ports_, wheel_,
-                                                       counters_, g.defaults, rng_.fork(stream_name)}));
+      made.push_back(ghost::make_personality(options, {id, directory_, transport_, cm_, neighbours_, stream_ports_,
+                                                       wheel_, counters_, g.defaults, rng_.fork(stream_name)}));
     }
     return made;
   }
@@ -379,6 +387,9 @@ std::span<const std::unique_ptr<ghost::Personality>> Shard::personalities(GhostI
   return state_->personalities_[index(ghost)];
 }
 FramePool& Shard::pool() noexcept { return state_->pool_; }
+const fabric::Tally& Shard::tally(Direction direction) const noexcept {
+  return direction == Direction::from_node ? state_->from_node_sink_.tally : state_->to_node_sink_.tally;
+}
 fabric::DelayStats Shard::delay_stats(Direction direction) const {
   return (direction == Direction::from_node ? state_->from_node_ : state_->to_node_).delay_stats();
 }

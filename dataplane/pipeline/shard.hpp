@@ -8,6 +8,7 @@
 
 #include "capture/tap.hpp"
 #include "fabric/impairment.hpp"
+#include "fabric/tally.hpp"
 #include "frame/pool.hpp"
 #include "ghost/personality.hpp"
 #include "ghost/streams.hpp"
@@ -73,6 +74,7 @@ class Shard {
   [[nodiscard]] const ghost::Directory& directory() const noexcept;
   [[nodiscard]] std::span<const std::unique_ptr<ghost::Personality>> personalities(GhostId ghost) const noexcept;
   [[nodiscard]] FramePool& pool() noexcept;
+  [[nodiscard]] const fabric::Tally& tally(fabric::Direction direction) const noexcept;
   [[nodiscard]] fabric::DelayStats delay_stats(fabric::Direction direction) const;
 
  private:

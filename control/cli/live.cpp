@@ -1,0 +1,78 @@
+// Commands that talk to a running nbxd.
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/command.hpp"
+#include "client/client.hpp"
+
+namespace nbx::cli {
+namespace {
+
+std::shared_ptr<client::Options> add_options(CLI::App& app) {
+  auto options = std::make_shared<client::Options>();
+  app.add_option("--control,--socket", options->socket, "control socket of nbxd")->capture_default_str();
+  app.add_flag("--json", options->json, "print one JSON document");
+  return options;
+}
+
+Body show(CLI::App& app, const char* question) {
+  auto options = add_options(app);
+  app.add_flag("--watch", options->watch, "again every second");
+  return [options, question] { return client::show(question, *options, std::cout, std::cerr); };
+}
+
+}  // namespace
+
+Body status(CLI::App& app) { return show(app, "status"); }
+Body ports(CLI::App& app) { return show(app, "ports"); }
+Body qps(CLI::App& app) { return show(app, "qps"); }
+Body ghosts(CLI::App& app) { return show(app, "ghosts"); }
+Body report(CLI::App& app) { return show(app, "report"); }
+
+Body counters(CLI::App& app) {
+  auto options = add_options(app);
+  auto port = std::make_shared<std::string>();
+  app.add_option("PORT", *port, "of this port alone");
+  app.add_flag("--watch", options->watch, "again every second");
+  return [options, port] { return client::counters(*port, *options, std::cout, std::cerr); };
+}
+
+Body capture(CLI::App& app) {
+  app.require_subcommand(1);
+  CLI::App* start = app.add_subcommand("start", "write every frame to a pcapng file");
+  auto options = add_options(*start);
+  auto order = std::make_shared<client::CaptureStart>();
+  start->add_option("FILE", order->file, "pcapng file")->required();
+  start->add_option("--snaplen", order->snaplen, "bytes of each frame; 0: all")->capture_default_str();
+  start->add_flag("--per-port", order->per_port, "one file per port: FILE with the port's name");
+  CLI::App* stop = app.add_subcommand("stop", "end the capture");
+  auto stop_options = add_options(*stop);
+  return [=] {
+    return start->parsed() ? client::start_capture(*order, *options, std::cout, std::cerr)
+                           : client::stop_capture(*stop_options, std::cout, std::cerr);
+  };
+}
+
+Body set(CLI::App& app) {
+  auto options = add_options(app);
+  auto port = std::make_shared<std::string>();
+  auto values = std::make_shared<std::vector<std::string>>();
+  app.add_option("PORT", *port, "port whose profile changes")->required();
+  app.add_option("KEY=VALUE", *values, "keys of a profile, as in to_node.delay=5ms")->required();
+  return [options, port, values] { return client::set(*port, *values, *options, std::cout, std::cerr); };
+}
+
+Body profile(CLI::App& app) {
+  app.require_subcommand(1);
+  CLI::App* load = app.add_subcommand("load", "replace the profile of a port");
+  auto options = add_options(*load);
+  auto port = std::make_shared<std::string>();
+  auto file = std::make_shared<std::string>();
+  load->add_option("PORT", *port, "port whose profile changes")->required();
+  load->add_option("FILE", *file, "profile file, or the name of a shipped profile")->required();
+  return [options, port, file] { return client::load_profile(*port, *file, *options, std::cout, std::cerr); };
+}
+
+}  // namespace nbx::cli

@@ -1,0 +1,58 @@
+// Asking a running nbxd over its control socket, and the commands that do.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/result.hpp"
+
+namespace nbx::client {
+
+using Json = nlohmann::ordered_json;
+
+/// Where nbxd listens unless told otherwise: in $XDG_RUNTIME_DIR, or /run for root, or /tmp.
+[[nodiscard]] std::string default_control_socket();
+
+struct Options {
+  std::string socket = default_control_socket();
+  bool json = false;
+  bool watch = false;  // again every second until interrupted
+};
+
+class Client {
+ public:
+  explicit Client(std::string socket) : socket_(std::move(socket)) {}
+
+  /// The document that nbxd answers; an error is one line for the user.
+  Result<Json> get(const std::string& path) const;
+  Result<Json> post(const std::string& path, const Json& body) const;
+
+ private:
+  std::string socket_;
+};
+
+// Commands answer the exit status: 0, or 1 when nbxd does not answer or refuses.
+
+/// `nbx status`, `ports`, `qps`, `ghosts`, `report`: the question is the command's name.
+int show(const std::string& question, const Options& options, std::ostream& out, std::ostream& err);
+/// Of one port, or of all when `port` is empty; as text those that are not zero.
+int counters(const std::string& port, const Options& options, std::ostream& out, std::ostream& err);
+
+struct CaptureStart {
+  std::string file;
+  std::uint32_t snaplen = 0;
+  bool per_port = false;
+};
+int start_capture(const CaptureStart& start, const Options& options, std::ostream& out, std::ostream& err);
+int stop_capture(const Options& options, std::ostream& out, std::ostream& err);
+
+/// `values` are KEY=VALUE.
+int set(const std::string& port, const std::vector<std::string>& values, const Options& options, std::ostream& out,
+        std::ostream& err);
+/// A path, or the name of a shipped profile.
+int load_profile(const std::string& port, const std::string& profile, const Options& options, std::ostream& out,
+                 std::ostream& err);
+
+}  // namespace nbx::client
