@@ -506,6 +506,7 @@ bool Cm::State::accept(ConnectionId id, Qp& qp, const AcceptParam& param, Instan
     return false;
   }
   c->terms.local_qpn = qp.qpn();
+  c->terms.end_to_end_credits = qp.attr().end_to_end_credits;
   c->terms.local_psn = param.starting_psn.value_or(Psn{static_cast<std::uint32_t>(rng_.next()) & mask24});
   c->terms.responder_resources = std::min(c->terms.responder_resources, param.responder_resources);
   c->terms.initiator_depth = std::min(c->terms.initiator_depth, param.initiator_depth);

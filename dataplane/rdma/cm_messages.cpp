@@ -10,11 +10,6 @@ constexpr std::uint16_t permissive_lid = 0xffff;  // A16.5.1: RoCE has no LIDs
 constexpr std::uint8_t hop_limit_default = 64;
 constexpr std::uint8_t target_ack_delay = 15;  // 134 ms: what soft-RoCE says, longer than any ghost needs
 
-/// Linux: the source port of a flow (rdma_flow_label_to_udp_sport): 14 bits of the label, folded.
-std::uint16_t udp_source_port(std::uint32_t flow_label) {
-  return static_cast<std::uint16_t>(0xc000U | ((flow_label ^ (flow_label >> 14U)) & 0x3fffU));
-}
-
 /// Linux: the label of two queue pairs that agreed on none; the same from either end (rdma_calc_flow_label).
 std::uint32_t flow_label_of(Qpn a, Qpn b) {
   std::uint64_t v = std::uint64_t{a.value} * b.value;
@@ -25,7 +20,8 @@ std::uint32_t flow_label_of(Qpn a, Qpn b) {
 
 void choose_source_port(CmTerms& terms) {
   const std::uint32_t label = terms.path.flow_label;
-  terms.path.udp_source_port = udp_source_port(label != 0 ? label : flow_label_of(terms.local_qpn, terms.remote_qpn));
+  terms.path.udp_source_port =
+      wire::udp_source_port_of(label != 0 ? label : flow_label_of(terms.local_qpn, terms.remote_qpn));
 }
 
 std::uint8_t mtu_code(std::uint32_t bytes) { return static_cast<std::uint8_t>(std::bit_width(bytes / 256)); }
@@ -96,6 +92,7 @@ CmTerms terms_of(const ConnectParam& param, const QpAttr& attr, Psn starting_psn
   terms.local_ack_timeout = param.local_ack_timeout;
   terms.retry_count = param.retry_count;
   terms.rnr_retry_count = param.rnr_retry_count;
+  terms.end_to_end_credits = attr.end_to_end_credits;
   terms.path = param.path;
   const auto port = wire::rdma_port_of(param.service_id);
   if (port && terms.path.flow_label == 0) {  // as Linux labels the flow of two ports
@@ -149,6 +146,7 @@ wire::CmReq make_req(const ConnectParam& param, const CmTerms& terms, const CmCo
   req.initiator_depth = param.initiator_depth;
   req.remote_cm_response_timeout = config.response_timeout;
   req.transport_service_type = terms.type == QpType::uc ? 1 : 0;
+  req.end_to_end_flow_control = terms.end_to_end_credits;
   req.starting_psn = terms.local_psn;
   req.local_cm_response_timeout = config.response_timeout;
   req.retry_count = param.retry_count;
@@ -184,6 +182,7 @@ wire::CmRep make_rep(const CmTerms& terms, const AcceptParam& param) noexcept {
   rep.initiator_depth = terms.initiator_depth;
   rep.target_ack_delay = target_ack_delay;
   rep.failover_accepted = terms.alternate_path ? 1 : 0;  // 12.6.8.7: failover is not supported
+  rep.end_to_end_flow_control = terms.end_to_end_credits;
   rep.rnr_retry_count = param.rnr_retry_count;
   rep.local_ca_guid = ca_guid(terms.path.source_mac);
   put(param.private_data, rep.private_data);

@@ -65,6 +65,7 @@ struct CmTerms {
   std::uint8_t local_ack_timeout = 0;
   std::uint8_t retry_count = 0;
   std::uint8_t rnr_retry_count = 0;  // of our requester
+  bool end_to_end_credits = false;   // our queue pair tells how many receives are posted
   bool alternate_path = false;       // the REQ offers one
   wire::Path path{};                 // of the data
 };
