@@ -10,22 +10,15 @@ from dataclasses import dataclass
 import pytest
 
 from conftest import GHOST_IPV4, GHOST_IPV6, SERVER, plug, wait_for_link
-from emulator import Emulator
+from emulator import ROOT, Emulator
 
 FAMILIES, MTUS = ("ipv4", "ipv6"), (1024, 4096)
 LINK_MTU = {1024: 1500, 4096: 4200}      # of eth0; RDMA's path MTU is the largest that fits
 BYTES = 200_000                          # of each of five bulk operations
 RUN_LIMIT_S = 60
 
-IMPAIRMENTS = {
-    "clean": {},
-    "data-loss": {"loss": {"match": {"class": "data"}, "probability": "1%"}},
-    "ack-loss": {"loss": {"match": {"class": "ack"}, "probability": "1%"}},
-    "delay": {"delay": {"constant": "5ms", "uniform": "1ms"}},
-    "reorder": {"reorder": {"match": {"class": "data"}, "probability": "2%", "distance": 2}},
-    "duplicate": {"duplicate": {"match": {"class": "data"}, "probability": "2%"}},
-    "corrupt": {"corrupt": {"match": {"class": "data"}, "probability": "1%"}},
-}
+IMPAIRMENTS = ["ideal", "lossy-1pct-data", "ack-loss", "delay-5ms-jitter-1ms", "reorder", "duplicate",
+               "corrupt"]      # files of profiles/
 
 
 def requester(family, mtu):
@@ -50,7 +43,7 @@ class World:
 def world(request, node, reports, sockets):
     ghosts = {(family, mtu): requester(family, mtu) for family in FAMILIES for mtu in MTUS}
     emulator = Emulator(reports / request.param,
-                        {"p0": plug(sockets, 0, {"both": IMPAIRMENTS[request.param]}, [SERVER, *ghosts.values()])})
+                        {"p0": plug(sockets, 0, ROOT / f"profiles/{request.param}.yaml", [SERVER, *ghosts.values()])})
     before = node.hw_counters()
     responders = {}
     for (family, mtu), ghost in ghosts.items():
@@ -102,7 +95,7 @@ def test_counters_agree_with_the_kernel(world):
     assert ours["capture_lost"] == 0 and ours["port_tx_full"] == 0
     assert kernel["sent_pkts"] == ours["rx_roce_packets"]
     assert kernel["rcvd_pkts"] == (ours["tx_roce_packets"] + marks["duplicate"] - marks["dropped"] - marks["corrupted"])
-    if world.impairment not in ("data-loss", "reorder", "corrupt"):      # no request was missing or ahead of its turn
+    if world.impairment not in ("lossy-1pct-data", "reorder", "corrupt"):      # no request was missing or ahead of its turn
         assert ours["naks_sent"] == kernel["out_of_seq_request"] == kernel["rcvd_seq_err"] == 0
     CHECKS[world.impairment](ours, kernel, marks, report)
 
@@ -163,5 +156,6 @@ def check_corrupt(ours, kernel, marks, _report):
     assert kernel["out_of_seq_request"] == ours["packet_seq_err"] > 0
 
 
-CHECKS = {"clean": check_clean, "data-loss": check_data_loss, "ack-loss": check_ack_loss, "delay": check_delay,
-          "reorder": check_reorder, "duplicate": check_duplicate, "corrupt": check_corrupt}
+CHECKS = {"ideal": check_clean, "lossy-1pct-data": check_data_loss, "ack-loss": check_ack_loss,
+          "delay-5ms-jitter-1ms": check_delay, "reorder": check_reorder, "duplicate": check_duplicate,
+          "corrupt": check_corrupt}
