@@ -226,8 +226,9 @@ std::optional<Value> read_document(const std::string& file, Diagnostics& out) {
     text.append(chunk.data(), static_cast<std::size_t>(in.gcount()));
   }
   if (!in.eof()) {
-    out.push_back(
-        {{std::make_shared<const std::string>(file)}, std::string("cannot be read: ") + std::strerror(errno)});
+    Diagnostic& unreadable = out.emplace_back();
+    unreadable.pos.file = std::make_shared<const std::string>(file);
+    unreadable.message = std::string("cannot be read: ") + std::strerror(errno);
     return std::nullopt;
   }
   return parse_document(file, text, out);
