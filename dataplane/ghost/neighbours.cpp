@@ -82,6 +82,9 @@ class Neighbours::State final : public TimerClient {
   }
 
   [[nodiscard]] std::optional<Mac> lookup(const IpAddress& peer) const noexcept {
+    if (const GhostId ghost = directory_.by_ip(peer); ghost != no_ghost) {
+      return directory_[ghost].mac;
+    }
     const auto at = peers_.find(peer);
     return at == peers_.end() ? std::nullopt : std::optional{at->second};
   }

@@ -26,7 +26,7 @@ class Neighbours {
   /// frame was a question to a ghost and needs nothing more; false when the kernel should see it too (an answer).
   bool receive(const Frame& frame, Instant now) noexcept;
 
-  /// The MAC of `peer`, if known.
+  /// The MAC of `peer`, if known; ghosts know each other.
   [[nodiscard]] std::optional<Mac> lookup(const IpAddress& peer) const noexcept;
   using Resolved = std::function<void(std::optional<Mac>, Instant)>;
   /// Asks for `peer` on behalf of `ghost`; calls back once, at the latest after the last retry (nullopt). Control path.
