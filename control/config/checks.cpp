@@ -1,4 +1,326 @@
 #include "config/checks.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "config/cluster_keys.hpp"
+
 namespace nbx::config {
-void check_cluster(const ClusterConfig&, Diagnostics&) {}
+namespace {
+
+template <class T>
+std::string text(const T& value) {
+  return Scalar<T>::format(value);
+}
+std::string text(const std::string& value) { return value; }
+
+/// Finds values that are there twice.
+template <class T>
+class Unique {
+ public:
+  Unique(std::string what, Diagnostics& out) : what_(std::move(what)), out_(out) {}
+
+  void add(const T& value, const SourcePos& pos) {
+    const auto [earlier, inserted] = seen_.try_emplace(value, pos);
+    if (!inserted) {
+      out_.push_back(
+          {pos, what_ + " " + text(value) + " is there twice", {{earlier->second, "the first one is here"}}});
+    }
+  }
+  void add(const Located<T>& value) {
+    if (value.given()) {
+      add(*value, value.pos);
+    }
+  }
+
+ private:
+  std::string what_;
+  Diagnostics& out_;
+  std::map<T, SourcePos> seen_;
+};
+
+const Port* find_port(const ClusterConfig& config, const std::string& name) {
+  for (const Port& port : config.ports) {
+    if (*port.name == name) {
+      return &port;
+    }
+  }
+  return nullptr;
+}
+
+std::vector<std::string> port_names(const ClusterConfig& config) {
+  std::vector<std::string> names;
+  for (const Port& port : config.ports) {
+    names.push_back(*port.name);
+  }
+  return names;
+}
+
+void check_ports(const ClusterConfig& config, Diagnostics& out) {
+  constexpr std::size_t ports_max = 256;  // PortId
+  Unique<std::string> names("port", out);
+  Unique<std::string> devices("device", out);
+  Unique<std::uint32_t> cores("core", out);
+  for (const Port& port : config.ports) {
+    names.add(port.name);
+    devices.add(port.device);
+    if (port.core) {
+      cores.add(*port.core);
+    }
+    check_profile(port.profile, port, config, out);
+  }
+  if (config.ports.size() > ports_max) {
+    out.push_back({config.ports[ports_max].name.pos, "more than " + std::to_string(ports_max) + " ports"});
+  }
+}
+
+/// Names, addresses and ports of nodes, real or not.
+void check_identities(const ClusterConfig& config, Diagnostics& out) {
+  Unique<std::string> names("node", out);
+  Unique<Mac> macs("MAC address", out);
+  Unique<IpAddress> ips("IP address", out);
+  const auto add = [&](const Located<std::string>& name, const Located<Mac>& mac, const auto& addresses) {
+    names.add(name);
+    macs.add(mac);
+    for (const Located<Subnet>& address : addresses) {
+      if (!address->ip.is_unspecified()) {
+        ips.add(address->ip, address.pos);
+      }
+    }
+  };
+  const auto check_port = [&](const Located<std::string>& port, const Located<std::string>& name) {
+    if (!port.given()) {
+      if (name.given()) {
+        out.push_back({name.pos, "'" + *name + "' needs 'port': there is more than one"});
+      }
+    } else if (find_port(config, *port) == nullptr) {
+      out.push_back({port.pos, "there is no port '" + *port + "'" + did_you_mean(*port, port_names(config))});
+    }
+  };
+  for (const Node& node : config.nodes) {
+    add(node.name, node.mac, node.addresses);
+    if (node.port.given()) {
+      check_port(node.port, node.name);
+    }
+  }
+  for (const Ghost& ghost : config.ghosts) {
+    add(ghost.name, *ghost.mac, ghost.addresses);
+    check_port(ghost.port, ghost.name);
+  }
+}
+
+void check_path_mtu(const QpDefaults& given, const Port& port, Diagnostics& out) {
+  if (!given.path_mtu) {
+    return;
+  }
+  const std::uint32_t largest = largest_path_mtu(*port.mtu);
+  const auto path_mtu = static_cast<std::uint32_t>(**given.path_mtu);
+  if (path_mtu > largest) {
+    const std::string needed = std::to_string(path_mtu + path_mtu_headers);
+    const SourcePos& mtu_pos = port.mtu.given() ? port.mtu.pos : port.name.pos;
+    out.push_back({given.path_mtu->pos,
+                   "path MTU " + std::to_string(path_mtu) + " needs IP packets of " + needed + " bytes",
+                   {{mtu_pos, "the port's MTU is " + std::to_string(*port.mtu) + ", which is good for a path MTU of " +
+                                  std::to_string(largest)}}});
+  }
+}
+
+/// What a ghost's queue pairs may refer to.
+class GhostChecker {
+ public:
+  GhostChecker(const Ghost& ghost, const Port& port, const ClusterConfig& config, Diagnostics& out)
+      : ghost_(ghost), port_(port), config_(config), out_(out) {}
+
+  void check() {
+    check_path_mtu(ghost_.qp_defaults, port_, out_);
+    check_regions();
+    Unique<Qpn> qpns("queue pair", out_);
+    for (const StaticQp& qp : ghost_.qps) {
+      qpns.add(qp.qpn);
+      check_qp(qp);
+    }
+    Unique<std::uint64_t> services("service", out_);
+    for (const Located<Listener>& listener : ghost_.listen) {
+      services.add(service_id(*listener), listener.pos);
+      check_listener(*listener);
+    }
+  }
+
+ private:
+  static std::uint64_t service_id(const Listener& listener) {
+    const auto* tcp = std::get_if<TcpPort>(&listener.service);
+    return tcp != nullptr ? rdma::tcp_service_id(tcp->port) : std::get<ServiceId>(listener.service).id;
+  }
+
+  const Region* find_region(std::uint32_t key) const {
+    const auto found = std::find_if(ghost_.memory.begin(), ghost_.memory.end(),
+                                    [key](const Region& region) { return *region.key == key; });
+    return found == ghost_.memory.end() ? nullptr : &*found;
+  }
+
+  void check_regions() {
+    Unique<std::uint32_t> keys("key", out_);
+    for (const Region& region : ghost_.memory) {
+      keys.add(region.key);
+      if (region.length->value - 1 > std::numeric_limits<std::uint64_t>::max() - *region.addr) {
+        out_.push_back({region.length.pos, "the region goes beyond the last address"});
+        continue;
+      }
+      check_content(region);
+      check_overlap(region);
+    }
+  }
+
+  /// Memory of two regions is not shared, as it would be on a real node.
+  void check_overlap(const Region& region) {
+    for (const Region& earlier : ghost_.memory) {
+      if (&earlier == &region) {
+        return;
+      }
+      const bool apart =
+          *region.addr - *earlier.addr >= earlier.length->value && *earlier.addr - *region.addr >= region.length->value;
+      if (!apart && region.backing == rdma::Backing::memory && earlier.backing == rdma::Backing::memory) {
+        out_.push_back({region.addr.pos,
+                        "the region overlaps another one: each has memory of its own, so they would not agree",
+                        {{earlier.addr.pos, "the other one is here"}}});
+      }
+    }
+  }
+
+  void check_content(const Region& region) {
+    if (!region.content) {
+      return;
+    }
+    if (region.backing != rdma::Backing::memory) {
+      out_.push_back({region.content->pos, "only backing 'memory' has content"});
+      return;
+    }
+    const std::size_t size = bytes_of(**region.content).size();
+    if (size > region.length->value) {
+      out_.push_back({region.content->pos,
+                      "content of " + std::to_string(size) + " bytes",
+                      {{region.length.pos, "the region has " + std::to_string(region.length->value)}}});
+    }
+  }
+
+  void check_qp(const StaticQp& qp) {
+    check_path_mtu(qp.keys.timing, port_, out_);
+    check_receives(qp.receives);
+    for (const Request& request : qp.requests) {
+      check_request(request, *qp.type);
+    }
+    const Located<IpAddress>& peer = qp.peer->address;
+    if (!peer.given() || peer->is_unspecified()) {
+      return;
+    }
+    const bool same_family = std::any_of(ghost_.addresses.begin(), ghost_.addresses.end(),
+                                         [&](const auto& address) { return address->ip.is_v4() == peer->is_v4(); });
+    if (!same_family && !peer->is_link_local_v6()) {
+      out_.push_back({peer.pos, "the ghost has no " + std::string(peer->is_v4() ? "IPv4" : "IPv6") + " address"});
+    }
+    if (!peer_mac(*qp.peer, config_)) {
+      out_.push_back({qp.peer.pos, "peer needs 'mac': no node has the address " + to_string(*peer)});
+    }
+  }
+
+  void check_listener(const Listener& listener) {
+    constexpr std::size_t rep_private_data_max = 196;  // IBTA table 107
+    check_path_mtu(listener.keys.timing, port_, out_);
+    check_receives(listener.receives);
+    for (const Request& request : listener.requests) {
+      check_request(request, *listener.type);
+    }
+    if (*listener.type == rdma::QpType::ud) {
+      out_.push_back({listener.type.pos, "connections are rc or uc"});
+    }
+    if (listener.private_data) {
+      const std::size_t size = bytes_of(**listener.private_data).size();
+      if (size > rep_private_data_max) {
+        out_.push_back({listener.private_data->pos, std::to_string(size) + " bytes of private data; a REP holds " +
+                                                        std::to_string(rep_private_data_max)});
+      }
+    }
+  }
+
+  void check_receives(const Receives& receives) {
+    if (!receives.region) {
+      return;
+    }
+    const Region* region = find_region(**receives.region);
+    const std::uint64_t bytes = std::uint64_t{receives.count} * receives.size;
+    if (region == nullptr) {
+      out_.push_back({receives.region->pos, "no region has this key"});
+    } else if (bytes > region->length->value) {
+      out_.push_back({receives.region->pos,
+                      std::to_string(receives.count) + " receives of " + std::to_string(receives.size) +
+                          " bytes need " + std::to_string(bytes),
+                      {{region->length.pos, "the region has " + std::to_string(region->length->value)}}});
+    }
+  }
+
+  void check_request(const Request& request, rdma::QpType type) {
+    using enum rdma::WrOpcode;
+    const rdma::WrOpcode op = *request.op;
+    const bool is_send = op == send || op == send_with_imm || op == send_with_inv;
+    const bool is_atomic = op == atomic_cmp_and_swp || op == atomic_fetch_and_add;
+    const bool allowed =
+        type == rdma::QpType::rc || (type == rdma::QpType::uc ? !is_atomic && op != rdma_read && op != send_with_inv
+                                                              : op == send || op == send_with_imm);
+    if (!allowed) {  // IBTA table 36
+      out_.push_back({request.op.pos, text(op) + " is not for " + text(type)});
+    }
+    if (!is_send && !request.remote) {
+      out_.push_back({request.op.pos, text(op) + " needs 'remote'"});
+    }
+    if ((is_atomic || op == rdma_read) && !request.local) {
+      out_.push_back({request.op.pos, text(op) + " needs 'local'"});
+    }
+    if (request.local) {
+      check_local(*request.local, is_atomic);
+    }
+  }
+
+  void check_local(const LocalRange& local, bool is_atomic) {
+    const Region* region = find_region(*local.key);
+    if (region == nullptr) {
+      out_.push_back({local.key.pos, "no region has this key"});
+      return;
+    }
+    const std::uint64_t offset = local.addr - *region->addr;
+    if (local.addr < *region->addr || offset > region->length->value || local.length > region->length->value - offset) {
+      out_.push_back({local.key.pos, "the range is not within the region", {{region->addr.pos, "the region is here"}}});
+    }
+    if (is_atomic && local.length != 8) {
+      out_.push_back({local.key.pos, "an atomic needs 8 bytes, not " + std::to_string(local.length)});
+    }
+  }
+
+  const Ghost& ghost_;
+  const Port& port_;
+  const ClusterConfig& config_;
+  Diagnostics& out_;
+};
+
+}  // namespace
+
+void check_cluster(const ClusterConfig& config, Diagnostics& out) {
+  check_ports(config, out);
+  check_identities(config, out);
+  for (const Ghost& ghost : config.ghosts) {
+    if (const Port* port = find_port(config, *ghost.port)) {
+      GhostChecker(ghost, *port, config, out).check();
+    }
+  }
+  check_memory(config, out);
+}
+
+std::uint32_t largest_path_mtu(std::uint32_t mtu) {
+  std::uint32_t path_mtu = 4096;
+  while (path_mtu > 256 && path_mtu + path_mtu_headers > mtu) {
+    path_mtu /= 2;
+  }
+  return path_mtu;
+}
+
 }  // namespace nbx::config

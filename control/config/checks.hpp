@@ -7,15 +7,17 @@
 namespace nbx::config {
 
 void check_cluster(const ClusterConfig& config, Diagnostics& out);
-/// `profile` as the profile of a port: ghosts that it names, its queues and delay lines.
+/// `profile` as the profile of a port: ghosts that it names, its queues.
 void check_profile(const Profile& profile, const Port& port, const ClusterConfig& config, Diagnostics& out);
+/// Whether the delay lines of all ports fit the memory for frames.
+void check_memory(const ClusterConfig& config, Diagnostics& out);
 
 /// What one direction keeps under way at most, at its rate and with frames of the port's MTU.
 struct DelayLine {
   BitRate rate;  // the direction's, or assumed_rate
   bool rate_assumed = true;
-  Duration longest{};  // of the delays
-  std::uint64_t frames = 0;
+  Duration longest{};        // of the delays
+  std::uint64_t frames = 0;  // in the queue and on the way
   std::uint64_t memory_bytes = 0;
 };
 inline constexpr BitRate assumed_rate = BitRate::gbps(100);
@@ -24,10 +26,12 @@ inline constexpr BitRate assumed_rate = BitRate::gbps(100);
 /// Room of a queue that the profile does not size.
 inline constexpr std::uint64_t default_queue_bytes = 1U << 20U;
 
-/// Largest path MTU whose packets fit an IP MTU: headers of a WRITE with immediate, ICRC, and IPv6.
+/// IP packet of a RoCE packet beside its payload, at most: IPv6 40, UDP 8, BTH 12, RETH 16, ImmDt 4, ICRC 4.
+inline constexpr std::uint32_t path_mtu_headers = 40 + 8 + 12 + 16 + 4 + 4;
+/// Largest path MTU whose packets fit an IP MTU.
 [[nodiscard]] std::uint32_t largest_path_mtu(std::uint32_t mtu);
 
-/// Whether a match's word, a name or a start of names with `*`, stands for `name`.
+/// Whether a match's word, a name or the start of names with `*`, stands for `name`.
 [[nodiscard]] bool names_ghost(const std::string& word, const std::string& name);
 
 }  // namespace nbx::config

@@ -47,29 +47,6 @@ struct Words<Hugepages> {
       words<Hugepages>({{"auto", Hugepages::automatic}, {"on", Hugepages::on}, {"off", Hugepages::off}});
 };
 
-// Number of bytes of a frame that a capture keeps.
-struct SnapLength {
-  std::uint32_t value = 0;
-};
-template <>
-struct Scalar<SnapLength> {
-  static std::string type() { return "`full`, or a number"; }
-  static Json schema(const Limits& limits) {
-    return {{"anyOf", {{{"const", "full"}}, integer_schema({64, limits.max})}}};
-  }
-  static Result<SnapLength> parse(const Word& word) {
-    if (word.text == "full") {
-      return SnapLength{};
-    }
-    const Result<std::uint32_t> bytes = Scalar<std::uint32_t>::parse(word);
-    if (!bytes.ok()) {
-      return Error{"'" + std::string(word.text) + "' is neither `full` nor a number of bytes"};
-    }
-    return *bytes >= 64 ? Result<SnapLength>(SnapLength{*bytes}) : Error{"less than 64 bytes hold no headers"};
-  }
-  static std::string format(const SnapLength& value) { return value.value == 0 ? "full" : std::to_string(value.value); }
-};
-
 template <class V>
 void describe(V& v, Port& x) {
   v.about({.name = "port", .doc = "One Ethernet port of the emulator, with one worker core and one profile."});
@@ -240,12 +217,17 @@ void describe(V& v, StaticQp& x) {
 /// `qp` of a listener: all but what the connection brings.
 struct ListenerQp {
   Located<rdma::QpType>& type;
+  std::optional<Qpn>& qpn;
+  std::optional<Psn>& sq_psn;
   QpKeys& keys;
 };
 template <class V>
 void describe(V& v, ListenerQp& x) {
   v.about({.name = "listener queue pair", .doc = "Attributes of the queue pairs that accepted connections get."});
   v.field("type", x.type, "Their transport.");
+  v.field("qpn", x.qpn, "Number of the queue pair: one connection at a time, then.",
+          {.limits = {.min = 2}, .fallback = "the next free one"});
+  v.field("sq_psn", x.sq_psn, "First PSN that they send.", {.fallback = "random"});
   describe_qp(v, x.keys);
 }
 template <class V>
@@ -258,7 +240,7 @@ void describe(V& v, Listener& x) {
                                 {.limits = {.min = 1}}),
            alternative<ServiceId>(
                "service_id", "A service id.", [](auto& s) -> auto& { return s.id; }));
-  ListenerQp qp{x.type, x.keys};
+  ListenerQp qp{x.type, x.qpn, x.sq_psn, x.keys};
   v.field("qp", qp, "Queue pairs of the connections.");
   v.field("private_data", x.private_data, "Private data of the REP, up to 196 bytes.", {.fallback = "none"});
   v.field("responder_resources", x.responder_resources, "Offered in the REP.");

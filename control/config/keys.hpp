@@ -9,6 +9,7 @@
 // reference are printed, visits it with a default-constructed one, whose values are the defaults.
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <optional>
 #include <string_view>
@@ -38,6 +39,7 @@ struct FieldOptions {
 /// A member of a plainer type that is written as a T: `as<ByteCount>(x.queue_bytes)`.
 template <class T, class Member>
 struct As {
+  using Written = T;
   Member& member;
 };
 template <class T, class Member>
@@ -87,6 +89,17 @@ template <class T>
 inline constexpr bool is_as = false;
 template <class T, class Member>
 inline constexpr bool is_as<As<T, Member>> = true;
+
+/// The limits of a key, within what its member can hold.
+template <class T>
+Limits limits_of(const T& target, Limits limits) {
+  if constexpr (is_as<T>) {
+    return limits_of(target.member, limits);
+  } else if constexpr (std::unsigned_integral<T>) {
+    limits.max = std::min<std::uint64_t>(limits.max, std::numeric_limits<T>::max());
+  }
+  return limits;
+}
 
 /// Strong types wrap a `value`; PathMtu and the like convert.
 template <class Strong, class Member>

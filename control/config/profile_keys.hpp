@@ -18,6 +18,9 @@ struct Words<fabric::CorruptTarget> {
       {{"payload", fabric::CorruptTarget::payload}, {"header", fabric::CorruptTarget::header}});
 };
 
+/// An hour, in picoseconds: keeps sums of delays far from overflow.
+inline constexpr Limits delay_limits{.max = 3'600'000'000'000'000};
+
 template <class V>
 void describe(V& v, PsnRange& x) {
   v.about({.name = "psn range", .doc = "PSNs on the 24-bit circle, both ends included.", .shorthand = "first"});
@@ -112,25 +115,24 @@ void describe_rule(V& v, fabric::ReorderRule& x) {
 template <class V>
 void describe(V& v, fabric::Pareto& x) {
   v.about({.name = "pareto", .doc = "Adds scale * (U^(-1/shape) - 1), never less than 0, U uniform in (0, 1]."});
-  v.field("scale", x.scale, "Scale.", {.required = true, .limits = {.min = 1}});
+  v.field("scale", x.scale, "Scale.", {.required = true, .limits = {.min = 1, .max = delay_limits.max}});
   v.field("shape", as<Factor>(x.shape), "Shape; the mean is finite above 1: scale / (shape - 1).");
-  v.field("cap", x.cap, "Longest addition.", {.fallback = "1000 times the scale"});
+  v.field("cap", x.cap, "Longest addition.", {.limits = delay_limits, .fallback = "1000 times the scale"});
 }
 
 template <class V>
 void describe_rule(V& v, fabric::DelayRule& x) {
   v.about({.name = "delay rule", .doc = "Matching frames are held for a time.", .shorthand = "constant"});
-  v.field("constant", x.constant, "Held this long in any case.");
-  v.choice(x.jitter, {.required = false, .fallback = "no jitter"},
-           alternative<fabric::Uniform>(
-               "uniform", "Jitter between minus and plus this.", [](auto& j) -> auto& { return j.spread; }),
-           alternative<fabric::Normal>(
-               "normal", "Normal jitter with this standard deviation; the sum is never below 0.",
-               [](auto& j) -> auto& { return j.sigma; }),
-           alternative<fabric::Pareto>("pareto", "Long-tailed jitter."),
-           alternative<fabric::Table>(
-               "table", "Jitter drawn from this list, each value as likely as any other.",
-               [](auto& j) -> auto& { return j.values; }));
+  v.field("constant", x.constant, "Held this long in any case.", {.limits = delay_limits});
+  v.choice(
+      x.jitter, {.required = false, .fallback = "no jitter"},
+      alternative<fabric::Uniform>("uniform", "Jitter between minus and plus this.",
+                                   [](auto& j) -> auto& { return j.spread; }, {.limits = delay_limits}),
+      alternative<fabric::Normal>("normal", "Normal jitter with this standard deviation; the sum is never below 0.",
+                                  [](auto& j) -> auto& { return j.sigma; }, {.limits = delay_limits}),
+      alternative<fabric::Pareto>("pareto", "Long-tailed jitter."),
+      alternative<fabric::Table>("table", "Jitter drawn from this list, each value as likely as any other.",
+                                 [](auto& j) -> auto& { return j.values; }, {.limits = delay_limits}));
   v.field("may_reorder", x.may_reorder,
           "Whether jitter may let a frame overtake an earlier one. If not, a frame leaves at the earliest when the one "
           "before it does.");

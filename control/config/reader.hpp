@@ -120,12 +120,7 @@ template <class T>
 void read(const Value& value, T&& target, const FieldOptions& options, Diagnostics& out) {
   using Plain = std::remove_cvref_t<T>;
   if constexpr (is_as<Plain>) {
-    using Member = std::remove_cvref_t<decltype(target.member)>;
-    Limits limits = options.limits;
-    if constexpr (std::unsigned_integral<Member>) {
-      limits.max = std::min<std::uint64_t>(limits.max, std::numeric_limits<Member>::max());
-    }
-    read_as(value, target, limits, out);
+    read_as(value, target, limits_of(target, options.limits), out);
   } else if constexpr (is_located<Plain>) {
     target.pos = value.pos;
     read(value, target.value, options, out);
@@ -134,7 +129,7 @@ void read(const Value& value, T&& target, const FieldOptions& options, Diagnosti
   } else if constexpr (is_vector<Plain>) {
     read_list(value, target, options, out);
   } else if constexpr (ScalarType<Plain>) {
-    read_scalar(value, target, options.limits, out);
+    read_scalar(value, target, limits_of(target, options.limits), out);
   } else {
     MappingReader reader(value, out);
     describe(reader, target);

@@ -11,6 +11,8 @@
 namespace nbx::config {
 namespace {
 
+constexpr std::uint64_t mask32 = 0xffff'ffff;
+
 struct Unit {
   std::string_view name;
   std::uint64_t factor;
@@ -397,6 +399,25 @@ Result<PathMtu> Scalar<PathMtu>::parse(const Word& word) {
   return static_cast<PathMtu>(*value);
 }
 std::string Scalar<PathMtu>::format(const PathMtu& value) { return std::to_string(static_cast<std::uint32_t>(value)); }
+
+std::string Scalar<SnapLength>::type() { return "`full`, or a number from 64"; }
+Json Scalar<SnapLength>::schema(const Limits& limits) {
+  return {{"anyOf", {{{"const", "full"}}, integer_schema({64, std::min<std::uint64_t>(limits.max, mask32)})}}};
+}
+Result<SnapLength> Scalar<SnapLength>::parse(const Word& word) {
+  if (word.text == "full") {
+    return SnapLength{};
+  }
+  const Result<std::uint64_t> bytes = parse_integer(word);
+  if (!bytes.ok() || *bytes < 64 || *bytes > mask32) {
+    return Error{"'" + std::string(word.text) +
+                 "' is neither full nor a number of bytes from 64, which hold the headers"};
+  }
+  return SnapLength{static_cast<std::uint32_t>(*bytes)};
+}
+std::string Scalar<SnapLength>::format(const SnapLength& value) {
+  return value.value == 0 ? "full" : std::to_string(value.value);
+}
 
 std::string Scalar<Duration>::type() { return "duration"; }
 Json Scalar<Duration>::schema(const Limits& /*limits*/) { return quantity_schema(time_units); }

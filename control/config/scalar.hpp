@@ -45,6 +45,10 @@ struct Probability {
 struct Factor {
   double value = 1;
 };
+/// Bytes of a frame that a capture keeps; 0: all.
+struct SnapLength {
+  std::uint32_t value = 0;
+};
 struct HexBytes {
   std::vector<std::byte> value;
 };
@@ -122,6 +126,7 @@ NBX_SCALAR(Mac);
 NBX_SCALAR(IpAddress);
 NBX_SCALAR(Subnet);
 NBX_SCALAR(PathMtu);
+NBX_SCALAR(SnapLength);
 NBX_QUANTITY(Duration);
 NBX_QUANTITY(BitRate);
 NBX_QUANTITY(ByteCount);

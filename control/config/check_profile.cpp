@@ -1,0 +1,198 @@
+// Profiles against the port and the cluster: names, queues, and the arithmetic of delay lines.
+#include <algorithm>
+
+#include "config/checks.hpp"
+
+namespace nbx::config {
+namespace {
+
+constexpr std::uint32_t ethernet_header_bytes = 14;
+constexpr std::uint32_t frame_memory_overhead = 384;  // mbuf, headroom, VLAN tags
+
+std::uint32_t frame_bytes(std::uint32_t mtu) { return mtu + ethernet_header_bytes; }
+
+Duration longest_jitter(const fabric::Jitter& jitter) {
+  struct Longest {
+    Duration operator()(std::monostate /*none*/) const { return {}; }
+    Duration operator()(const fabric::Uniform& u) const { return u.spread; }
+    Duration operator()(const fabric::Normal& n) const { return 6 * n.sigma; }
+    Duration operator()(const fabric::Pareto& p) const { return p.cap.count() != 0 ? p.cap : 1000 * p.scale; }
+    Duration operator()(const fabric::Table& t) const {
+      return t.values.empty() ? Duration{} : *std::max_element(t.values.begin(), t.values.end());
+    }
+  };
+  return std::visit(Longest{}, jitter);
+}
+
+Duration longest_delay(const fabric::DelayRule& rule) { return rule.constant + longest_jitter(rule.jitter); }
+
+const Located<Matched<fabric::DelayRule>>* longest_rule(const Direction& direction) {
+  if (!direction.delay || direction.delay->empty()) {
+    return nullptr;
+  }
+  return &*std::max_element(direction.delay->begin(), direction.delay->end(), [](const auto& a, const auto& b) {
+    return longest_delay(a->rule) < longest_delay(b->rule);
+  });
+}
+
+std::string with_unit(std::uint64_t bytes) {
+  constexpr std::uint64_t mega = 1'000'000;
+  return bytes < 10 * mega ? std::to_string(bytes) + "B" : std::to_string((bytes + mega / 2) / mega) + "MB";
+}
+
+/// "100Gb/s (assumed: no rate is given) x 30ms = 375MB = 88485 frames of 4238 bytes"
+std::string arithmetic(const DelayLine& line, std::uint32_t mtu) {
+  const auto on_wire = static_cast<std::uint64_t>(static_cast<double>(line.rate.bits_per_second) / 8 *
+                                                  static_cast<double>(line.longest.count()) * 1e-12);
+  return Scalar<BitRate>::format(line.rate) + (line.rate_assumed ? " (assumed: the direction has no rate)" : "") +
+         " x " + Scalar<Duration>::format(line.longest) + " = " + with_unit(on_wire) + ", with the queue " +
+         std::to_string(line.frames) + " frames of " + std::to_string(frame_bytes(mtu)) + " bytes";
+}
+
+/// Calls f for each direction that has stages.
+template <class F>
+void for_each_direction(const Profile& profile, const F& f) {
+  for (const std::optional<Direction>* direction : {&profile.from_node, &profile.to_node}) {
+    if (*direction) {
+      f(**direction);
+    }
+  }
+}
+
+class ProfileChecker {
+ public:
+  ProfileChecker(const Port& port, const ClusterConfig& config, Diagnostics& out)
+      : port_(port), config_(config), out_(out) {}
+
+  void check(const Direction& direction) {
+    check_matches(direction.loss);
+    check_matches(direction.corrupt);
+    check_matches(direction.duplicate);
+    check_matches(direction.ecn);
+    check_matches(direction.delay);
+    check_matches(direction.reorder);
+    check_queue(direction);
+    check_delay_line(direction);
+  }
+
+ private:
+  static const std::optional<Match>& match_of(const auto& rule) {
+    if constexpr (requires { rule.match; }) {
+      return rule.match;
+    } else {
+      return rule->match;
+    }
+  }
+
+  void check_matches(const auto& stage) {
+    if (!stage) {
+      return;
+    }
+    for (const auto& rule : *stage) {
+      if (match_of(rule)) {
+        for (const Located<std::string>& word : match_of(rule)->ghosts) {
+          check_name(word);
+        }
+      }
+    }
+  }
+
+  void check_name(const Located<std::string>& word) {
+    std::vector<std::string> names;
+    for (const Ghost& ghost : config_.ghosts) {
+      if (*ghost.port == *port_.name) {
+        names.push_back(*ghost.name);
+      }
+    }
+    const bool known =
+        std::any_of(names.begin(), names.end(), [&](const std::string& name) { return names_ghost(*word, name); });
+    if (!known) {
+      out_.push_back({word.pos, "there is no ghost '" + *word + "' behind port '" + *port_.name + "'" +
+                                    did_you_mean(*word, names)});
+    }
+  }
+
+  void check_queue(const Direction& direction) {
+    if (!direction.rate) {
+      return;
+    }
+    const std::uint64_t queue = (*direction.rate)->queue_bytes;
+    if (queue != 0 && queue < frame_bytes(*port_.mtu)) {
+      out_.push_back({direction.rate->pos, "a queue of " + Scalar<ByteCount>::format({queue}) +
+                                               " does not hold one frame of the port, which may have " +
+                                               std::to_string(frame_bytes(*port_.mtu)) + " bytes"});
+    }
+  }
+
+  void check_delay_line(const Direction& direction) {
+    const DelayLine line = delay_line(direction, *port_.mtu);
+    if (direction.delay_line_frames && **direction.delay_line_frames < line.frames) {
+      out_.push_back(
+          {direction.delay_line_frames->pos, "the delay line is too short: " + arithmetic(line, *port_.mtu)});
+    }
+  }
+
+  const Port& port_;
+  const ClusterConfig& config_;
+  Diagnostics& out_;
+};
+
+}  // namespace
+
+DelayLine delay_line(const Direction& direction, std::uint32_t mtu) {
+  DelayLine line{.rate = assumed_rate};
+  std::uint64_t queue = 0;
+  if (direction.rate && !(*direction.rate)->rate.unlimited()) {
+    line.rate = (*direction.rate)->rate;
+    line.rate_assumed = false;
+    queue = (*direction.rate)->queue_bytes != 0 ? (*direction.rate)->queue_bytes : default_queue_bytes;
+  }
+  if (const auto* rule = longest_rule(direction)) {
+    line.longest = longest_delay((*rule)->rule);
+  }
+  const std::uint64_t bytes = frame_bytes(mtu);
+  const Duration frame_time = serialize_time_ceil(bytes + ethernet_overhead_bytes, line.rate);
+  line.frames = static_cast<std::uint64_t>(line.longest / frame_time) + queue / bytes + 1;
+  line.memory_bytes = line.frames * (bytes + frame_memory_overhead);
+  return line;
+}
+
+bool names_ghost(const std::string& word, const std::string& name) {
+  return word.ends_with('*') ? name.starts_with(word.substr(0, word.size() - 1)) : name == word;
+}
+
+void check_profile(const Profile& profile, const Port& port, const ClusterConfig& config, Diagnostics& out) {
+  for_each_direction(profile, [&](const Direction& direction) { ProfileChecker(port, config, out).check(direction); });
+}
+
+void check_memory(const ClusterConfig& config, Diagnostics& out) {
+  const std::uint64_t size = config.memory.size->value;
+  std::uint64_t needed = 0;
+  std::vector<Note> lines;
+  SourcePos worst;
+  for (const Port& port : config.ports) {
+    for_each_direction(port.profile, [&](const Direction& direction) {
+      const auto* rule = longest_rule(direction);
+      if (rule == nullptr) {
+        return;
+      }
+      const DelayLine line = delay_line(direction, *port.mtu);
+      needed += line.memory_bytes;
+      lines.push_back({rule->pos, "port '" + *port.name + "': " + arithmetic(line, *port.mtu) + ", in memory " +
+                                      with_unit(line.memory_bytes)});
+      worst = rule->pos;
+    });
+  }
+  if (needed > size) {
+    if (config.memory.size.given()) {
+      lines.push_back({config.memory.size.pos, "memory.size is here"});
+    }
+    out.push_back({worst,
+                   "the delay lines do not fit: they need " + with_unit(needed) + " and memory.size is " +
+                       Scalar<ByteCount>::format(*config.memory.size) +
+                       "; lower the delay, give the direction a rate, or raise memory.size",
+                   std::move(lines)});
+  }
+}
+
+}  // namespace nbx::config

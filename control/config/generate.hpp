@@ -1,0 +1,17 @@
+// What is printed from the description of the keys, and from the table of counters: `nbx schema` and `nbx docs`.
+#pragma once
+
+#include <string>
+
+namespace nbx::config {
+
+/// JSON Schemas (draft 7, which editors know best).
+[[nodiscard]] std::string cluster_schema();
+[[nodiscard]] std::string profile_schema();
+
+/// Markdown.
+[[nodiscard]] std::string cluster_reference();
+[[nodiscard]] std::string profile_reference();
+[[nodiscard]] std::string counter_reference();
+
+}  // namespace nbx::config
