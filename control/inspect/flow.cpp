@@ -91,14 +91,20 @@ void Flow::request(const FlowPacket& packet) {
 void Flow::response(const FlowPacket& packet) { see(responses, packet, response_retransmissions); }
 
 void Flow::answered(Psn psn, std::int64_t now_ns, bool read) {
+  std::optional<std::int64_t> read_sent_ns;
   while (!outstanding.empty() && !outstanding.front().psn.after(psn)) {
     const Outstanding& request = outstanding.front();
     if (!request.read) {
       ack_latency.add(now_ns - request.sent_ns);
     } else if (read) {
-      read_latency.add(now_ns - request.sent_ns);
+      read_sent_ns = request.sent_ns;  // of several, the response is the latest one's
+    } else {
+      break;  // an acknowledgement does not answer a READ
     }
     outstanding.pop_front();
+  }
+  if (read_sent_ns) {
+    read_latency.add(now_ns - *read_sent_ns);
   }
 }
 

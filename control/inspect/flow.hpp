@@ -82,7 +82,7 @@ struct Flow {
   void request(const FlowPacket& packet);
   /// A READ response or atomic response packet.
   void response(const FlowPacket& packet);
-  /// This flow's requests up to `psn` are answered; `read`: including READs, by their last response.
+  /// This flow's requests up to `psn` are answered; `read`: by the last response of a READ.
   void answered(Psn psn, std::int64_t now_ns, bool read);
 
   FlowKey key;

@@ -1,6 +1,6 @@
-// Quantiles of durations in bounded memory that grows only as far as the values do, for thousands of flows. A value
-// below 2^(bits+1) has a bucket of its own; above, buckets widen with the value, so that a quantile is off by at most
-// one part in 2^(bits+1). Smallest and largest are exact.
+// Quantiles of durations in bounded memory, of which only buckets in use take any: there are thousands of flows. A
+// value below 2^(bits+1) has a bucket of its own; above, buckets widen with the value, so that a quantile is off by at
+// most one part in 2^(bits+1). Smallest and largest are exact.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <vector>
+#include <map>
 
 namespace nbx::analysis {
 
@@ -18,11 +18,7 @@ class Quantiles {
 
   /// Values below zero count as zero in quantiles.
   void add(std::int64_t value) {
-    const std::size_t index = bucket(static_cast<std::uint64_t>(std::max<std::int64_t>(value, 0)));
-    if (index >= buckets_.size()) {
-      buckets_.resize(index + 1);
-    }
-    ++buckets_[index];
+    ++buckets_[bucket(static_cast<std::uint64_t>(std::max<std::int64_t>(value, 0)))];
     ++count_;
     min_ = std::min(min_, value);
     max_ = std::max(max_, value);
@@ -37,10 +33,10 @@ class Quantiles {
   [[nodiscard]] std::int64_t quantile(unsigned percent) const noexcept {
     const std::uint64_t rank = std::max<std::uint64_t>(1, (count_ * percent + 99) / 100);
     std::uint64_t below = 0;
-    for (std::size_t i = 0; i < buckets_.size(); ++i) {
-      below += buckets_[i];
+    for (const auto& [index, n] : buckets_) {
+      below += n;
       if (below >= rank) {
-        return std::clamp(middle(i), min_, max_);
+        return std::clamp(middle(index), min_, max_);
       }
     }
     return max_;
@@ -60,7 +56,7 @@ class Quantiles {
   }
 
   unsigned bits_;
-  std::vector<std::uint64_t> buckets_;
+  std::map<std::size_t, std::uint64_t> buckets_;
   std::uint64_t count_ = 0;
   std::int64_t min_ = std::numeric_limits<std::int64_t>::max();
   std::int64_t max_ = std::numeric_limits<std::int64_t>::min();

@@ -1,6 +1,7 @@
 // What the emulator did to a frame, as the comment of its record: one line for people and programs,
 //   nbx: [dropped REASON] [delay=Nns [late=Nns]] [ecn-marked] [duplicate] [corrupted] [reordered]
-// REASON is a drop's name in counters.def. delay is what was asked for; late is how much longer it took.
+// REASON is a drop's name in counters.def. delay is what was asked for; late is how long after its due time, waits for
+// a rate or for earlier frames included, the frame left: achieved minus asked.
 #pragma once
 
 #include <array>

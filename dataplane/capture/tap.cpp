@@ -17,9 +17,10 @@ bool Tap::start(std::uint32_t snaplen) noexcept {
 }
 
 void Tap::record(const Frame& frame, Direction direction, Instant now, std::uint32_t snaplen) noexcept {
-  const bool left_late = direction == Direction::outbound && frame.treatment.dropped == Drop::none;
+  // A frame held back to be reordered has no due time.
+  const bool has_left = direction == Direction::outbound && frame.treatment.dropped == Drop::none;
   const std::optional<Duration> late =
-      left_late ? std::optional(now - frame.arrival - frame.treatment.delay) : std::nullopt;
+      has_left && !frame.treatment.reordered ? std::optional(now - frame.due) : std::nullopt;
   CommentBuffer buffer;
   const PacketRecord record{
       .timestamp_ns = epoch_ns_ + static_cast<std::uint64_t>(now.ps / 1000),

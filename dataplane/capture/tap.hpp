@@ -26,7 +26,7 @@ class Tap {
 
   /// The worker's, for each frame: inbound when its treatment is decided, outbound when the port takes it. Costs one
   /// load while no capture runs. `now` is when the frame passed the port and must not go backwards; an outbound frame
-  /// that was delayed gets `late=`: how much longer than asked it took since `frame.arrival`.
+  /// that was delayed gets `late=`, the time since `frame.due`.
   void record(const Frame& frame, Direction direction, Instant now) noexcept {
     const std::uint32_t snaplen = snaplen_.load(std::memory_order_acquire);
     if (snaplen != 0) [[unlikely]] {
