@@ -422,6 +422,7 @@ Frame* Impairment::State::duplicate(const Frame& frame) noexcept {
   }
   std::memcpy(copy->data, frame.data, frame.size);
   copy->arrival = frame.arrival;
+  copy->ghost = frame.ghost;
   copy->parsed = frame.parsed;
   copy->treatment = {};
   copy->treatment.duplicate = true;

@@ -20,14 +20,14 @@ enum class Direction : std::uint8_t { from_node, to_node };
 
 /// A frame that is not RoCEv2 has no queue pair and no sequence number, so it is never accepted by a match on those.
 struct Match {
-  std::vector<GhostId> ghosts;         // empty: any ghost, and transit traffic
-  std::optional<Qpn> dest_qpn;         // as in the BTH
+  std::vector<GhostId> ghosts{};       // empty: any ghost, and transit traffic
+  std::optional<Qpn> dest_qpn{};       // as in the BTH
   std::uint8_t classes = all_classes;  // bits 1 << OpcodeClass
-  std::optional<Psn> psn_first;        // inclusive range on the 24-bit circle; one end alone: that PSN
-  std::optional<Psn> psn_last;
+  std::optional<Psn> psn_first{};      // inclusive range on the 24-bit circle; one end alone: that PSN
+  std::optional<Psn> psn_last{};
   // The n-th frames, from 1, of those that the rest of the match accepts and that no earlier rule of the stage took;
   // empty: every one.
-  std::vector<std::uint64_t> nth;
+  std::vector<std::uint64_t> nth{};
 
   static constexpr std::uint8_t all_classes = 0x3f;
 };
@@ -51,13 +51,13 @@ struct EveryNth {
 };
 /// Frame numbers, from 1, ascending, among those that match.
 struct Listed {
-  std::vector<std::uint64_t> frames;
+  std::vector<std::uint64_t> frames{};
 };
 using Selector = std::variant<Bernoulli, GilbertElliott, EveryNth, Listed>;
 
 struct LossRule {
-  Match match;
-  Selector select;
+  Match match{};
+  Selector select{};
 };
 
 /// Either leaves the ICRC as it was, hence wrong; corrupt.hpp says exactly which bits.
@@ -66,81 +66,81 @@ enum class CorruptTarget : std::uint8_t {
   header,   // one random bit of the UDP source port or the BTH that the ICRC covers
 };
 struct CorruptRule {
-  Match match;
-  Selector select;
+  Match match{};
+  Selector select{};
   CorruptTarget target = CorruptTarget::payload;
 };
 
 struct DuplicateRule {
-  Match match;
-  Selector select;
+  Match match{};
+  Selector select{};
 };
 
 struct EcnRule {
-  Match match;
-  Selector select;  // CE is set on ECT frames; a frame that is not ECT is left alone unless `force`
+  Match match{};
+  Selector select{};  // CE is set on ECT frames; a frame that is not ECT is left alone unless `force`
   bool force = false;
 };
 
 /// One FIFO per direction with a rate, shared by every frame of the direction. The queue counts what the link counts:
 /// every byte accepted and not yet sent, overhead included if that counts.
 struct RateSpec {
-  BitRate rate;                   // 0: not limited
+  BitRate rate{};                 // 0: not limited
   std::uint64_t queue_bytes = 0;  // tail drop beyond; must hold at least one frame
   bool count_overhead = true;     // preamble, FCS and gap count (20 + 4 bytes)
 };
 
 struct Uniform {
-  Duration spread;  // +- spread
+  Duration spread{};  // +- spread
 };
 struct Normal {
-  Duration sigma;
+  Duration sigma{};
 };
 /// Pareto of type I, shifted to mean zero is not attempted: adds scale * (U^(-1/shape) - 1), always >= 0.
 struct Pareto {
-  Duration scale;
+  Duration scale{};
   double shape = 3;
   Duration cap{};  // longest addition; zero: 1000 * scale
 };
 /// Additions drawn with equal probability from a table (an empirical distribution).
 struct Table {
-  std::vector<Duration> values;
+  std::vector<Duration> values{};
 };
 using Jitter = std::variant<std::monostate, Uniform, Normal, Pareto, Table>;
 
 /// A delay rule is a path through the network: order is kept on it, and frames on different paths may pass each other.
 /// Frames that no rule delays leave when the link has sent them. The sum of constant and jitter is never below zero.
 struct DelayRule {
-  Match match;
+  Match match{};
   Duration constant{};
-  Jitter jitter;
+  Jitter jitter{};
   bool may_reorder = false;  // false: a frame never leaves before one under the same rule that came earlier
 };
 
 /// A selected frame is held, when its delay is over, until `distance` later frames of the direction that are not held
 /// themselves have passed it, or `hold_max` has gone by.
 struct ReorderRule {
-  Match match;
-  Selector select;
+  Match match{};
+  Selector select{};
   std::uint32_t distance = 1;
   Duration hold_max = std::chrono::milliseconds{1};
 };
 
 struct DirectionSpec {
-  std::vector<LossRule> loss;
-  std::vector<CorruptRule> corrupt;
-  std::vector<DuplicateRule> duplicate;
-  std::vector<EcnRule> ecn;
-  RateSpec rate;
-  std::vector<DelayRule> delay;
-  std::vector<ReorderRule> reorder;
+  std::vector<LossRule> loss{};
+  std::vector<CorruptRule> corrupt{};
+  std::vector<DuplicateRule> duplicate{};
+  std::vector<EcnRule> ecn{};
+  RateSpec rate{};
+  std::vector<DelayRule> delay{};
+  std::vector<ReorderRule> reorder{};
   std::uint64_t delay_line_frames = 65536;  // frames that may wait at once; beyond: Drop::delay_line_full
 };
 
 struct ProfileSpec {
-  std::string name;
-  DirectionSpec from_node;
-  DirectionSpec to_node;
+  std::string name{};
+  DirectionSpec from_node{};
+  DirectionSpec to_node{};
   bool verify_icrc = true;
 };
 

@@ -174,12 +174,17 @@ class Shard::State {
   // --- between the fabric and the ghosts ---
 
   void deliver(Frame& frame, Instant now) noexcept {
+    const Drop damage = frame.treatment.corrupted ? check_again(frame) : Drop::none;
     if (frame.ghost != no_ghost) {
-      deliver_to_ghost(frame, now);
+      if (damage != Drop::none) {
+        discard(frame, damage);
+      } else {
+        deliver_to_ghost(frame, now);
+      }
       return;
     }
     const Mac destination = wire::destination_mac(frame.bytes());
-    if (destination.is_multicast() && neighbours_.receive(frame, now)) {
+    if (damage == Drop::none && destination.is_multicast() && neighbours_.receive(frame, now)) {
       pool_.free(frame);
       return;
     }
@@ -188,6 +193,16 @@ class Shard::State {
       return;
     }
     bridge_.forward(frame, destination, pool_, counters_);
+  }
+
+  /// What a receiver finds wrong with a frame that the profile has damaged since it was parsed.
+  [[nodiscard]] Drop check_again(Frame& frame) noexcept {
+    wire::Parsed parsed;
+    const Drop damage = wire::parse(frame.bytes(), parse_policy_, parsed);
+    if (damage == Drop::none) {
+      frame.parsed = parsed;
+    }
+    return damage;
   }
 
   void deliver_to_ghost(Frame& frame, Instant now) noexcept {

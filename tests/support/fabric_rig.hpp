@@ -14,6 +14,7 @@ struct Event {
   std::uint32_t number;
   Instant at;
   Treatment treatment;
+  GhostId ghost;
 };
 
 class Rig : public ImpairmentSink {
@@ -88,7 +89,7 @@ class Rig : public ImpairmentSink {
   static Event event(const Frame& frame, Instant at) noexcept {
     std::uint32_t number = 0;
     std::memcpy(&number, frame.data, sizeof number);
-    return {number, at, frame.treatment};
+    return {number, at, frame.treatment, frame.ghost};
   }
 };
 

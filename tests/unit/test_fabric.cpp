@@ -358,12 +358,15 @@ TEST(Impairment, duplicate_follows_the_original) {
   spec.duplicate.push_back({Match{}, Listed{{2}}});
   Rig rig{spec};
   for (std::uint32_t i = 1; i <= 3; ++i) {
-    rig.submit(i);
+    Frame& frame = rig.make(i);
+    frame.ghost = GhostId{7};
+    rig.submit(frame);
   }
   rig.run_for(1ms);
   EXPECT_THAT(rig.order(), ElementsAre(1, 2, 2, 3));
   EXPECT_FALSE(rig.released[1].treatment.duplicate);
   EXPECT_TRUE(rig.released[2].treatment.duplicate);
+  EXPECT_EQ(rig.released[2].ghost, GhostId{7});
   EXPECT_EQ(rig.released[2].treatment.delay, 1ms);
   EXPECT_EQ(rig.decided.size(), 4U);
   EXPECT_EQ(rig.counters.get(Counter::impair_duplicated), 1U);

@@ -109,6 +109,19 @@ TEST(Shard, DropsABadIcrcUnlessTheProfileTrustsIt) {
   EXPECT_EQ(trusting.count(Drop::qp_unknown), 1U);
 }
 
+TEST(Shard, ChecksWhatTheProfileDamaged) {
+  for (const bool verify : {true, false}) {
+    pipeline::ShardPlan plan = one_ghost_plan();
+    plan.profile.verify_icrc = verify;
+    plan.profile.from_node.corrupt = {{.match = {}, .select = fabric::Bernoulli{1}}};
+    ShardRig rig(plan);
+    rig.receive(roce_send(ghost_ip, Qpn{0x11}, 64));
+    EXPECT_EQ(rig.count(Drop::icrc_mismatch), verify ? 1U : 0U);
+    EXPECT_EQ(rig.count(Drop::qp_unknown), verify ? 0U : 1U);
+    EXPECT_EQ(rig.count(Counter::impair_corrupted), 1U);
+  }
+}
+
 TEST(Shard, GivesTheKernelTheBareIpPacket) {
   NullStreams streams;
   ShardRig rig(one_ghost_plan(), &streams);
