@@ -88,8 +88,8 @@ void describe_rule(V& v, fabric::CorruptRule& x) {
            .shorthand = "probability"});
   describe_selector(v, x.select);
   v.field("target", x.target,
-          "Where the bit is: `payload` (the headers behind the BTH when there is none), or `header`, the IP and "
-          "transport headers that the ICRC covers.");
+          "Where the bit is: `payload` (the extension headers when there is none), or `header`: the UDP source port or "
+          "the BTH, where the ICRC covers them.");
 }
 template <class V>
 void describe_rule(V& v, fabric::DuplicateRule& x) {
@@ -135,7 +135,7 @@ void describe_rule(V& v, fabric::DelayRule& x) {
                                  [](auto& j) -> auto& { return j.values; }, {.limits = delay_limits}));
   v.field("may_reorder", x.may_reorder,
           "Whether jitter may let a frame overtake an earlier one. If not, a frame leaves at the earliest when the one "
-          "before it does.");
+          "before it under the same rule does.");
 }
 
 template <class V, class Rule>

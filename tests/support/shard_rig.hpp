@@ -71,6 +71,7 @@ class ShardRig {
       settle();
     }
     now_ = end;
+    settle();
   }
   void run_for(Duration d) { run_until(now_ + d); }
 
