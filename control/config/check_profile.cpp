@@ -40,13 +40,14 @@ std::string with_unit(std::uint64_t bytes) {
   return bytes < 10 * mega ? std::to_string(bytes) + "B" : std::to_string((bytes + mega / 2) / mega) + "MB";
 }
 
-/// "100Gb/s (assumed: no rate is given) x 30ms = 375MB = 88485 frames of 4238 bytes"
+/// "100Gb/s (assumed: the direction has no rate) x 30ms = 375MB, that is 88486 frames of 4214 bytes"
 std::string arithmetic(const DelayLine& line, std::uint32_t mtu) {
   const auto on_wire = static_cast<std::uint64_t>(static_cast<double>(line.rate.bits_per_second) / 8 *
                                                   static_cast<double>(line.longest.count()) * 1e-12);
   return Scalar<BitRate>::format(line.rate) + (line.rate_assumed ? " (assumed: the direction has no rate)" : "") +
-         " x " + Scalar<Duration>::format(line.longest) + " = " + with_unit(on_wire) + ", with the queue " +
-         std::to_string(line.frames) + " frames of " + std::to_string(frame_bytes(mtu)) + " bytes";
+         " x " + Scalar<Duration>::format(line.longest) + " = " + with_unit(on_wire) + ", that is " +
+         std::to_string(line.frames) + " frames of " + std::to_string(frame_bytes(mtu)) + " bytes" +
+         (line.rate_assumed ? "" : " with those in the queue");
 }
 
 /// Calls f for each direction that has stages.

@@ -257,8 +257,9 @@ void describe(V& v, ghost::PerftestOptions& x) {
 }
 template <class V>
 void describe(V& v, ghost::PingpongOptions& x) {
-  v.about({.name = "pingpong", .doc = "Server of ibv_rc_pingpong."});
+  v.about({.name = "pingpong", .doc = "Server of ibv_rc_pingpong, ibv_uc_pingpong and ibv_ud_pingpong."});
   v.field("port", x.port, "TCP port.", {.limits = {.min = 1}});
+  v.field("path_mtu", as<PathMtu>(x.path_mtu), "Payload bytes per packet; the programs' `-m`.");
 }
 template <class V>
 void describe(V& v, ghost::RpingOptions& x) {
@@ -308,7 +309,7 @@ void describe(V& v, ghost::PersonalityOptions& x) {
            .doc = "What a ghost does above verbs: a name, or a name with options.",
            .bare_names = true});
   v.choice(x, {}, alternative<ghost::PerftestOptions>("perftest", "Server of the perftest programs."),
-           alternative<ghost::PingpongOptions>("pingpong", "Server of ibv_rc_pingpong."),
+           alternative<ghost::PingpongOptions>("pingpong", "Server of ibv_{rc,uc,ud}_pingpong."),
            alternative<ghost::RpingOptions>("rping", "rping, server or client."),
            alternative<ghost::RcopsOptions>("rcops", "Every verb, verified."),
            alternative<ghost::EchoOptions>("echo", "Sends messages back."),

@@ -277,8 +277,8 @@ FileKind file_kind(const std::string& path, Diagnostics& out) {
     return FileKind::profile;
   }
   out.push_back({document->pos,
-                 "neither a cluster file (`cluster`, `ports`, `ghosts`) nor a profile (`from_node`, "
-                 "`to_node`, `both`, `extends`)"});
+                 "neither a cluster file ('cluster', 'ports', 'ghosts') nor a profile ('from_node', 'to_node', 'both', "
+                 "'extends')"});
   return FileKind::unknown;
 }
 

@@ -80,7 +80,7 @@ class Modeller {
   Type type_of(T&& target, const FieldOptions& options) {
     using Plain = std::remove_cvref_t<T>;
     if constexpr (is_as<Plain>) {
-      return scalar<typename Plain::Written>(limits_of(target, options.limits));
+      return scalar<typename Plain::Written>(options.limits, limits_of(target, options.limits));
     } else if constexpr (is_located<Plain>) {
       return type_of(target.value, options);
     } else if constexpr (is_optional<Plain>) {
@@ -92,15 +92,22 @@ class Modeller {
       list.element.push_back(type_of(sample, {.limits = options.limits}));
       return list;
     } else if constexpr (ScalarType<Plain>) {
-      return scalar<Plain>(limits_of(target, options.limits));
+      return scalar<Plain>(options.limits, limits_of(target, options.limits));
     } else {
       return {.kind = Type::Kind::structure, .structure = &structure_of(target)};
     }
   }
 
+  /// `asked` are the limits of the key, `held` those and what the member can hold.
   template <class T>
-  static Type scalar(const Limits& limits) {
-    return {.kind = Type::Kind::scalar, .word = Scalar<T>::type(), .schema = Scalar<T>::schema(limits)};
+  static Type scalar(const Limits& asked, const Limits& held) {
+    std::string word = Scalar<T>::type();
+    if constexpr (requires { Scalar<T>::from(asked.min); }) {
+      const auto bound = [](std::uint64_t limit) { return Scalar<T>::format(Scalar<T>::from(limit)); };
+      word += asked.min != Limits{}.min ? " from " + bound(asked.min) : "";
+      word += asked.max != Limits{}.max ? " to " + bound(asked.max) : "";
+    }
+    return {.kind = Type::Kind::scalar, .word = std::move(word), .schema = Scalar<T>::schema(held)};
   }
 
   template <class T>

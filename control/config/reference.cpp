@@ -32,12 +32,7 @@ std::string default_of(const Structure& structure, const Key& key) {
     return key.required ? "**required**" : key.otherwise;
   }
   const Choice& choice = structure.choices[static_cast<std::size_t>(key.choice)];
-  const bool alone = std::count_if(structure.keys.begin(), structure.keys.end(),
-                                   [&](const Key& other) { return other.choice == key.choice; }) == 1;
-  if (choice.required) {
-    return alone ? "**required**" : "**one of** " + std::to_string(key.choice + 1);
-  }
-  return choice.otherwise;
+  return choice.required ? "**one of these**" : choice.otherwise;
 }
 
 std::string other_forms(const Structure& structure) {

@@ -134,7 +134,7 @@ struct Quantity {
 };
 constexpr Quantity duration_quantity{"a duration", "ms", time_units};
 constexpr Quantity rate_quantity{"a rate", "Gb/s", rate_units};
-constexpr Quantity size_quantity{"a size", "KiB", size_units};
+constexpr Quantity size_quantity{"a size", "B", size_units};
 
 std::string pattern(std::span<const Unit> units) {
   std::string all;

@@ -1,11 +1,20 @@
 // JSON Schemas from the model. They say what a schema can say; references, sums and the like are left to `nbx check`.
+#include <algorithm>
+
 #include "config/generate.hpp"
 #include "config/model.hpp"
 
 namespace nbx::config {
 namespace {
 
-Json reference(const Structure& structure) { return {{"$ref", "#/definitions/" + structure.name}}; }
+/// References are URIs: no spaces.
+std::string definition_name(const Structure& structure) {
+  std::string name = structure.name;
+  std::replace(name.begin(), name.end(), ' ', '_');
+  return name;
+}
+
+Json reference(const Structure& structure) { return {{"$ref", "#/definitions/" + definition_name(structure)}}; }
 
 Json schema_of(const Type& type) {
   switch (type.kind) {
@@ -106,7 +115,7 @@ Json structure_schema(const Structure& structure) {
 std::string schema(const Model& model, const std::string& title) {
   Json definitions = Json::object();
   for (const Structure& structure : model) {
-    definitions[structure.name] = structure_schema(structure);
+    definitions[definition_name(structure)] = structure_schema(structure);
   }
   const Json out = {{"$schema", "http://json-schema.org/draft-07/schema#"},
                     {"title", title},

@@ -102,7 +102,10 @@ fabric::ProfileSpec make_profile(const config::Profile& profile, const config::P
     names.push_back(*ghost->name);
   }
   fabric::ProfileSpec out;
-  out.name = profile.name.empty() ? "ideal" : profile.name;
+  out.name = profile.name;
+  if (out.name.empty()) {
+    out.name = profile.from_node || profile.to_node ? "unnamed" : "ideal";
+  }
   out.verify_icrc = profile.verify_icrc.value_or(out.verify_icrc);
   out.from_node = make_direction(profile.from_node, names, *port.mtu);
   out.to_node = make_direction(profile.to_node, names, *port.mtu);

@@ -1,0 +1,109 @@
+// Files as a whole: good ones load, bad ones are reported exactly as the .expected file beside them says, and what is
+// generated from the description of the keys is what the tree holds.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "check/check.hpp"
+#include "config/generate.hpp"
+#include "config/load.hpp"
+
+namespace nbx::config {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path files = fs::path(NBX_CAPTURES).parent_path() / "config";
+const fs::path root = fs::path(NBX_CAPTURES).parent_path().parent_path();
+
+std::string content(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  EXPECT_TRUE(in.is_open()) << path;
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::vector<std::string> yaml_files(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.path().extension() == ".yaml") {
+      names.push_back(entry.path().filename().string());
+    }
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+struct Checked {
+  int status = 0;
+  std::string out;
+  std::string err;
+};
+Checked check(const std::vector<std::string>& names, bool json = false) {
+  std::ostringstream out;
+  std::ostringstream err;
+  const int status = nbx::check::check(names, {.json = json}, out, err);
+  return {status, out.str(), err.str()};
+}
+
+TEST(ConfigFiles, BadOnesAreReportedAtOnceWithPlaces) {
+  fs::current_path(files / "bad");
+  const std::vector<std::string> names = yaml_files(".");
+  ASSERT_GT(names.size(), 10U);
+  for (const std::string& name : names) {
+    const Checked checked = check({name});
+    EXPECT_EQ(checked.status, 2) << name;
+    EXPECT_EQ(checked.out, "") << name;
+    EXPECT_EQ(checked.err, content(fs::path(name).replace_extension(".expected"))) << name;
+  }
+}
+
+TEST(ConfigFiles, GoodOnesPass) {
+  fs::current_path(files / "good");
+  for (const std::string& name : yaml_files(".")) {
+    const Checked checked = check({name});
+    EXPECT_EQ(checked.status, 0) << name;
+    EXPECT_EQ(checked.err, "") << name;
+  }
+  EXPECT_EQ(check({"full.yaml", "profile.yaml"}).out,
+            "full.yaml: cluster 'full': 3 ports, 1 real node, 4 ghosts\nprofile.yaml: profile 'everything'\n");
+}
+
+TEST(ConfigFiles, ShippedProfilesPass) {
+  const std::vector<std::string> names = shipped_profiles();
+  for (const char* name : {"ideal", "rack-100g", "wan-30ms", "lossy-0.1pct", "burst-loss", "reorder", "ack-loss"}) {
+    EXPECT_NE(std::find(names.begin(), names.end(), name), names.end()) << name;
+  }
+  for (const std::string& name : names) {
+    const LoadedProfile loaded = load_profile(name);
+    EXPECT_TRUE(loaded.ok()) << name;
+    EXPECT_EQ(loaded.profile.name, name);
+    EXPECT_FALSE(loaded.profile.description.empty()) << name;
+  }
+}
+
+TEST(ConfigFiles, JsonSaysTheSame) {
+  fs::current_path(files / "bad");
+  EXPECT_EQ(check({"neither.yaml"}, true).out, content("neither.json"));
+  EXPECT_EQ(check({"neither.yaml"}, true).status, 2);
+}
+
+TEST(ConfigFiles, AFileThatIsNotThere) {
+  const Checked checked = check({"/nonexistent.yaml"});
+  EXPECT_EQ(checked.status, 2);
+  EXPECT_EQ(checked.err, "/nonexistent.yaml: error: cannot be read: No such file or directory\n");
+}
+
+TEST(Generated, IsCurrent) {
+  EXPECT_EQ(content(root / "profiles/schema/cluster.schema.json"), cluster_schema()) << "run tools/generate";
+  EXPECT_EQ(content(root / "profiles/schema/profile.schema.json"), profile_schema()) << "run tools/generate";
+  EXPECT_EQ(content(root / "docs/cluster-reference.md"), cluster_reference()) << "run tools/generate";
+  EXPECT_EQ(content(root / "docs/profile-reference.md"), profile_reference()) << "run tools/generate";
+  EXPECT_EQ(content(root / "docs/counters.md"), counter_reference()) << "run tools/generate";
+}
+
+}  // namespace
+}  // namespace nbx::config
