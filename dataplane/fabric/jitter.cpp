@@ -1,6 +1,5 @@
 #include "fabric/jitter.hpp"
 
-#include <algorithm>
 #include <bit>
 #include <numbers>
 
