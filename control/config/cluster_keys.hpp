@@ -259,7 +259,6 @@ template <class V>
 void describe(V& v, ghost::PingpongOptions& x) {
   v.about({.name = "pingpong", .doc = "Server of ibv_rc_pingpong, ibv_uc_pingpong and ibv_ud_pingpong."});
   v.field("port", x.port, "TCP port.", {.limits = {.min = 1}});
-  v.field("path_mtu", as<PathMtu>(x.path_mtu), "Payload bytes per packet; the programs' `-m`.");
 }
 template <class V>
 void describe(V& v, ghost::RpingOptions& x) {

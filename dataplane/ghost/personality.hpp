@@ -78,12 +78,9 @@ class Personality {
 // One options struct per personality; the variant is what the cluster file can name.
 struct PerftestOptions {  // ib_{write,read,send,atomic}_{bw,lat}: the server, over TCP or rdma_cm (-R)
   std::uint16_t port = 18515;
-  rdma::QpType type = rdma::QpType::rc;  // the handshake does not tell: -c RC, UC or UD
 };
 struct PingpongOptions {  // ibv_{rc,uc,ud}_pingpong: the server
   std::uint16_t port = 18515;
-  rdma::QpType type = rdma::QpType::rc;  // the handshake does not tell which program it is
-  std::uint32_t path_mtu = 1024;         // the programs' default
 };
 struct RpingOptions {
   std::uint16_t port = 7174;
@@ -99,7 +96,8 @@ struct RcopsOptions {
 struct EchoOptions {  // sends every message back
   std::uint16_t port = 7475;
 };
-struct SinkOptions {  // takes everything: SEND, WRITE (a region's address and key are in the REP's private data), READ, atomics
+struct SinkOptions {  // takes everything: SEND, WRITE (a region's address and key are in the REP's private data), READ,
+                      // atomics
   std::uint16_t port = 7476;
   std::uint64_t region_bytes = 16 << 20;
   rdma::Backing backing = rdma::Backing::memory;
@@ -109,14 +107,14 @@ struct SourceOptions {  // a ghost that sends to a listening real node
   std::uint16_t port = 7477;
   rdma::WrOpcode operation = rdma::WrOpcode::send;
   std::uint32_t message_size = 65536;
-  std::uint64_t count = 1000;      // 0: until the connection ends
-  std::uint32_t depth = 16;        // messages in flight
-  Duration start{};                // after the start of the emulator
-  std::uint64_t remote_addr = 0;   // for rdma operations when the peer's REP private data does not tell
+  std::uint64_t count = 1000;     // 0: until the connection ends
+  std::uint32_t depth = 16;       // messages in flight
+  Duration start{};               // after the start of the emulator
+  std::uint64_t remote_addr = 0;  // for rdma operations when the peer's REP private data does not tell
   std::uint32_t rkey = 0;
 };
-using PersonalityOptions = std::variant<PerftestOptions, PingpongOptions, RpingOptions, RcopsOptions, EchoOptions,
-                                        SinkOptions, SourceOptions>;
+using PersonalityOptions =
+    std::variant<PerftestOptions, PingpongOptions, RpingOptions, RcopsOptions, EchoOptions, SinkOptions, SourceOptions>;
 
 [[nodiscard]] std::string_view name(const PersonalityOptions& options);
 [[nodiscard]] std::unique_ptr<Personality> make_personality(const PersonalityOptions& options, const Context& context);

@@ -10,6 +10,11 @@ void StreamPorts::listen(GhostId ghost, std::uint16_t port, StreamUser& user, Re
   }
 }
 
+void StreamPorts::close(StreamId id) {
+  open_.erase(id);
+  streams_.close(id);
+}
+
 void StreamPorts::on_open(StreamId id, GhostId ghost, std::uint16_t port, const IpAddress& peer, Instant) noexcept {
   open_[id] = {ghost, port, peer, nullptr};
 }
@@ -20,7 +25,14 @@ void StreamPorts::on_bytes(StreamId id, ConstBytes bytes, Instant now) noexcept 
     return;
   }
   Stream& stream = found->second;
+  std::vector<std::byte> first;
   if (stream.user == nullptr) {
+    stream.first.insert(stream.first.end(), bytes.begin(), bytes.end());
+    if (stream.first.size() < recognisable_size) {
+      return;
+    }
+    first = std::move(stream.first);
+    bytes = first;
     for (const Speaker& speaker : speakers_[{stream.ghost, stream.port}]) {
       if (speaker.recognises(bytes)) {
         stream.user = speaker.user;
@@ -28,8 +40,7 @@ void StreamPorts::on_bytes(StreamId id, ConstBytes bytes, Instant now) noexcept 
       }
     }
     if (stream.user == nullptr) {
-      open_.erase(found);
-      streams_.close(id);
+      close(id);
       return;
     }
     stream.user->on_open(id, stream.ghost, stream.port, stream.peer, now);

@@ -14,12 +14,14 @@ class StreamPorts final : public StreamUser {
  public:
   explicit StreamPorts(Streams& streams) : streams_(streams) {}
 
-  /// Whether a stream that starts with `first` (at least one byte) speaks the user's protocol.
+  /// Whether a stream that starts with `first`, at least recognisable_size bytes, speaks the user's protocol.
+  static constexpr std::size_t recognisable_size = 5;
   using Recognises = bool (*)(ConstBytes first);
 
   void listen(GhostId ghost, std::uint16_t port, StreamUser& user, Recognises recognises);
 
-  [[nodiscard]] Streams& streams() noexcept { return streams_; }
+  void send(StreamId id, ConstBytes bytes) { streams_.send(id, bytes); }
+  void close(StreamId id);
 
   void on_open(StreamId id, GhostId ghost, std::uint16_t port, const IpAddress& peer, Instant now) noexcept override;
   void on_bytes(StreamId id, ConstBytes bytes, Instant now) noexcept override;
@@ -34,7 +36,8 @@ class StreamPorts final : public StreamUser {
     GhostId ghost = no_ghost;
     std::uint16_t port = 0;
     IpAddress peer;
-    StreamUser* user = nullptr;  // null: not known yet
+    StreamUser* user = nullptr;      // null: not known yet
+    std::vector<std::byte> first{};  // until then
   };
 
   Streams& streams_;

@@ -107,10 +107,8 @@ class Shard::State {
         record_inbound(frame, now);
         pool_.free(frame);
         return;
-      case FrameKind::roce_v2:
-        counters_.count(Counter::rx_roce_packets);
-        break;
       case FrameKind::unparsed:
+      case FrameKind::roce_v2:
       case FrameKind::arp:
       case FrameKind::icmp_echo:
       case FrameKind::nd_solicit:
@@ -167,8 +165,7 @@ class Shard::State {
     wheel_.run(now);
     send_egress(now);
     const bool more = transport_.progress(now);
-    send_egress(now);
-    return more;
+    return send_egress(now) || more;
   }
 
   // --- between the fabric and the ghosts ---
@@ -245,13 +242,11 @@ class Shard::State {
     to_kernel_.push_back(frame);
   }
 
-  /// Frames that ghosts made go where their destination MAC is.
-  void send_egress(Instant now) noexcept {
+  /// Frames that ghosts made go where their destination MAC is. True: another ghost of this shard got one.
+  bool send_egress(Instant now) noexcept {
+    bool delivered = false;
     while (Frame* frame = egress_.pop_front()) {
       frame->arrival = now;
-      if (frame->parsed.kind == FrameKind::roce_v2) {
-        counters_.count(Counter::tx_roce_packets);
-      }
       const Mac destination = wire::destination_mac(frame->bytes());
       if (destination != last_destination_) {
         last_destination_ = destination;
@@ -260,12 +255,14 @@ class Shard::State {
       if (last_ghost_ != no_ghost) {
         frame->ghost = last_ghost_;
         deliver_to_ghost(*frame, now);
+        delivered = true;
       } else if (bridge_.knows(destination)) {
         bridge_.forward(*frame, destination, pool_, counters_);
       } else {
         to_node_.submit(*frame, frame->ghost, now);
       }
     }
+    return delivered;
   }
 
   // --- out ---

@@ -167,7 +167,7 @@ class QueuePair final : public Qp, public TurnLink, public QpLink, public TimerN
     state_ = QpState::init;
     requester.wqes.allocate(attr.max_send_wr);
     responder.receives.allocate(attr.max_recv_wr);
-    if (attr.type == QpType::ud) {
+    if (attr.type == QpType::ud || attr.adopt_peer) {
       requester.destinations = std::make_unique<UdDestination[]>(std::bit_ceil(std::max(attr.max_send_wr, 1U)));
     }
   }

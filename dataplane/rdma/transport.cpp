@@ -54,6 +54,7 @@ class Transport::State final : public TimerClient {
   }
 
   Drop dispatch(const Frame& frame, GhostId ghost, Instant now) noexcept;
+  static void adopt_peer(QueuePair& qp, const wire::Parsed& packet) noexcept;
   [[nodiscard]] Drop admit(const QueuePair& qp, const Frame& frame) const noexcept;
   void answer_congestion(QueuePair& qp, const Frame& frame, Instant now) noexcept;
   void on_cnp(QueuePair& qp) noexcept;
@@ -231,6 +232,7 @@ Drop Transport::State::dispatch(const Frame& frame, GhostId ghost, Instant now) 
   if (qp == nullptr) {
     return Drop::qp_unknown;
   }
+  adopt_peer(*qp, frame.parsed);
   const Drop unfit = admit(*qp, frame);
   if (unfit != Drop::none) {
     return unfit;
@@ -261,6 +263,27 @@ Drop Transport::State::dispatch(const Frame& frame, GhostId ghost, Instant now) 
       return responder.receive(*qp, frame, now);
   }
   return Drop::none;
+}
+
+// A queue pair of attr.adopt_peer becomes what its first packet is, and learns the path MTU (256 to 4096) from its
+// payload.
+void Transport::State::adopt_peer(QueuePair& qp, const wire::Parsed& packet) noexcept {
+  QpAttr& attr = qp.attributes();
+  if (!attr.adopt_peer) {
+    return;
+  }
+  for (const QpType type : {QpType::rc, QpType::uc, QpType::ud}) {
+    if (wire::transport_of(packet.opcode) == wire_transport(type)) {
+      attr.type = type;
+      attr.adopt_peer = false;
+    }
+  }
+  const std::uint32_t payload = std::bit_ceil(std::uint32_t{packet.payload_size});
+  const bool fills_a_packet = packet.op().position == wire::Position::first;
+  if ((fills_a_packet || payload > attr.path_mtu) && payload >= 256 && payload <= 4096) {
+    attr.path_mtu = payload;
+    qp.mtu_shift = static_cast<std::uint8_t>(std::countr_zero(payload));
+  }
 }
 
 // Packet header validation, 9.6.1: queue pair, transport, P_Key, and the addresses of a connection.

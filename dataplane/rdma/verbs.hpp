@@ -127,6 +127,7 @@ struct QpAttr {
   std::uint32_t max_recv_wr = 256;
   std::uint32_t max_outstanding_packets = 256;  // request packets in flight as requester
   bool report_writes = false;       // call QpUser::on_write
+  bool adopt_peer = false;          // `type` and `path_mtu` are guesses: the first packet that arrives tells
   bool end_to_end_credits = false;  // tell the peer how many receives are posted (9.7.7.2)
 };
 

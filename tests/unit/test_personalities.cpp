@@ -67,7 +67,7 @@ TEST(Personalities, EchoReturnsEveryMessage) {
                          ghost::SourceOptions{.connect = "10.77.0.9", .port = 7475, .message_size = 100, .count = 0}));
   rig.run_for(1ms);
   EXPECT_GT(rig.count(Counter::rx_sends), 0U);
-  EXPECT_GT(rig.count(Counter::rnr_naks_sent), 0U) << "the source posts no receives: its echoes wait";
+  EXPECT_GT(rig.count(Drop::receive_missing), 0U) << "the source posts no receives: its echoes wait";
 }
 
 TEST(Personalities, ACallThatNobodyTakesIsRepeatedAndGivenUp) {
@@ -209,7 +209,8 @@ TEST(Perftest, StructAndTextSayTheSame) {
   const auto end = ghost::decode_text(std::as_bytes(std::span{write_bw_end}));
   ASSERT_TRUE(end);
   EXPECT_EQ(ghost::encode_text(*end), write_bw_end);
-  const auto again = ghost::decode_struct(std::as_bytes(std::span{ghost::encode_struct(*end)}));
+  const std::string image = ghost::encode_struct(*end);
+  const auto again = ghost::decode_struct(std::as_bytes(std::span{image}));
   ASSERT_TRUE(again);
   EXPECT_EQ(ghost::encode_text(*again), write_bw_end);
 }

@@ -15,19 +15,22 @@ namespace {
 /// The hand-shake with one client, whatever carries it.
 class PerftestClient {
  public:
-  PerftestClient(Context& context, rdma::QpType type, const IpAddress& address, bool rdma_cm)
-      : context_(context), type_(type), address_(address), rdma_cm_(rdma_cm) {}
+  PerftestClient(Context& context, const IpAddress& address, bool rdma_cm)
+      : context_(context), address_(address), rdma_cm_(rdma_cm) {}
 
   [[nodiscard]] const IpAddress& address() const { return address_; }
   /// Queue pairs of this client come through the CM, behind the connection that carries the hand-shake.
   [[nodiscard]] PerftestQp* add_cm_qp() {
-    qps_.push_back(std::make_unique<PerftestQp>(context_, type_));
+    qps_.push_back(std::make_unique<PerftestQp>(context_));
     return qps_.back()->qp() != nullptr ? qps_.back().get() : nullptr;
   }
 
   /// The answer to `item`; empty when the client cannot be served.
   std::string answer(const std::string& item) {
     const ConstBytes bytes = std::as_bytes(std::span{item});
+    if (++items_ == mtu_item && item.size() == 2 && item[0] >= '1' && item[0] <= '5') {
+      path_mtu_ = 128U << static_cast<unsigned>(item[0] - '0');  // enum ibv_mtu, as text
+    }
     const auto end = rdma_cm_ ? decode_struct(bytes) : decode_text(bytes);
     if (!end) {
       return item;
@@ -57,7 +60,7 @@ class PerftestClient {
   PerftestQp* qp_of(const PerftestEnd& end) {
     if (rdma_cm_) {
       if (qps_.empty()) {
-        qps_.push_back(std::make_unique<PerftestQp>(context_, type_));
+        qps_.push_back(std::make_unique<PerftestQp>(context_));
       }
       qps_.back()->set_peer(end);
       return qps_.back().get();
@@ -71,23 +74,26 @@ class PerftestClient {
       mac = context_.neighbours.lookup(address_);
     }
     const auto path = mac ? context_.path_to(end.gid, *mac) : std::nullopt;
-    auto qp = std::make_unique<PerftestQp>(context_, type_);
+    auto qp = std::make_unique<PerftestQp>(context_);
     if (!path || qp->qp() == nullptr) {
       return nullptr;
     }
-    qp->connect(end, *path);
+    qp->connect(end, *path, path_mtu_);
     by_remote_qpn_[end.qpn] = qp.get();
     qps_.push_back(std::move(qp));
     return qps_.back().get();
   }
 
   Context& context_;
-  rdma::QpType type_;
   IpAddress address_;
   bool rdma_cm_;
   std::vector<std::unique_ptr<PerftestQp>> qps_;
   std::map<std::uint32_t, PerftestQp*> by_remote_qpn_;
+  static constexpr unsigned mtu_item = 4;
+
+  unsigned items_ = 0;
   unsigned destinations_ = 0;
+  std::uint32_t path_mtu_ = 1024;
   PerftestQp* pending_start_ = nullptr;
 };
 
@@ -145,7 +151,7 @@ class ControlQp final : public rdma::QpUser {
   std::uint64_t next_send_ = 0;
 };
 
-bool is_perftest(ConstBytes first) { return first.size() > 1 && first[1] == std::byte{'.'}; }  // "6.06"
+bool is_perftest(ConstBytes first) { return first[1] == std::byte{'.'}; }  // "6.06"
 
 class PerftestServer final : public Personality, public StreamUser, public rdma::CmUser {
  public:
@@ -172,7 +178,7 @@ class PerftestServer final : public Personality, public StreamUser, public rdma:
 
   // --- over TCP ---
   void on_open(StreamId id, GhostId, std::uint16_t, const IpAddress& peer, Instant) noexcept override {
-    streams_[id].client = std::make_unique<PerftestClient>(context_, options_.type, peer, false);
+    streams_[id].client = std::make_unique<PerftestClient>(context_, peer, false);
     ++served_;
   }
   void on_bytes(StreamId id, ConstBytes bytes, Instant now) noexcept override {
@@ -182,10 +188,10 @@ class PerftestServer final : public Personality, public StreamUser, public rdma:
       const std::string answer = stream.client->answer(item);
       if (answer.empty()) {
         streams_.erase(id);
-        context_.streams.streams().close(id);
+        context_.streams.close(id);
         return;
       }
-      context_.streams.streams().send(id, std::as_bytes(std::span{answer}));
+      context_.streams.send(id, std::as_bytes(std::span{answer}));
       stream.client->answered(now);
     }
   }
@@ -201,7 +207,7 @@ class PerftestServer final : public Personality, public StreamUser, public rdma:
       qp = test != nullptr ? test->qp() : nullptr;
     } else {
       OverCm& made = controls_[id];
-      made.client = std::make_unique<PerftestClient>(context_, options_.type, peer, true);
+      made.client = std::make_unique<PerftestClient>(context_, peer, true);
       made.control = std::make_unique<ControlQp>(context_, *made.client);
       qp = made.control->qp();
       ++served_;

@@ -12,13 +12,13 @@ constexpr std::uint32_t perftest_qkey = 0x1111'1111;
 
 }  // namespace
 
-PerftestQp::PerftestQp(Context& context, rdma::QpType type)
+PerftestQp::PerftestQp(Context& context)
     : context_(context),
       region_(context.transport.memory(context.ghost), 1, region_size, rdma::Backing::sink,
               rdma::access::local_write | peer_access) {
   silence_.client = this;
   rdma::QpAttr attr = context_.defaults.qp_attr();
-  attr.type = type;
+  attr.adopt_peer = true;  // the hand-shake does not tell -c
   attr.access = peer_access;
   attr.qkey = perftest_qkey;
   attr.max_recv_wr = receives;
@@ -42,12 +42,13 @@ void PerftestQp::set_peer(const PerftestEnd& peer) {
   kind_ = peer.rkey == 0 ? PerftestKind::send : peer.out_reads > 1 ? PerftestKind::read_or_atomic : PerftestKind::write;
 }
 
-void PerftestQp::connect(const PerftestEnd& peer, const wire::Path& path) {
+void PerftestQp::connect(const PerftestEnd& peer, const wire::Path& path, std::uint32_t path_mtu) {
   set_peer(peer);
   rdma::QpAttr attr = qp_->attr();
   attr.dest_qpn = Qpn{peer.qpn};
   attr.rq_psn = Psn{peer.psn};
   attr.path = path;
+  attr.path_mtu = path_mtu;
   context_.transport.connect_qp(*qp_, attr);
 }
 

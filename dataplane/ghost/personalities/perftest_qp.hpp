@@ -16,7 +16,7 @@ enum class PerftestKind : std::uint8_t { send, write, read_or_atomic };
 class PerftestQp final : public rdma::QpUser, public TimerClient {
  public:
   /// Creates the queue pair in INIT with receives posted; qp() is nullptr when there is none to be had.
-  PerftestQp(Context& context, rdma::QpType type);
+  explicit PerftestQp(Context& context);
   ~PerftestQp();
   PerftestQp(const PerftestQp&) = delete;
   PerftestQp& operator=(const PerftestQp&) = delete;
@@ -25,7 +25,7 @@ class PerftestQp final : public rdma::QpUser, public TimerClient {
 
   [[nodiscard]] rdma::Qp* qp() noexcept { return qp_; }
   /// Connects to the client's end without a CM.
-  void connect(const PerftestEnd& peer, const wire::Path& path);
+  void connect(const PerftestEnd& peer, const wire::Path& path, std::uint32_t path_mtu);
   void set_peer(const PerftestEnd& peer);
   /// What to tell the client of this end.
   [[nodiscard]] PerftestEnd end(const IpAddress& own_gid) const;

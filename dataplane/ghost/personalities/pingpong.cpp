@@ -16,14 +16,16 @@ namespace nbx::ghost {
 
 namespace {
 
-constexpr std::size_t record_size = 4 + 1 + 6 + 1 + 6 + 1 + 32 + 1;
+constexpr std::size_t gid_offset = 4 + 1 + 6 + 1 + 6 + 1;
+constexpr std::size_t record_size = gid_offset + 32 + 1;
+constexpr std::uint32_t pingpong_mtu = 1024;  // unless told by -m
 constexpr std::uint32_t pingpong_qkey = 0x1111'1111;
 
 /// One client: its stream's bytes so far and its queue pair.
 class Pingpong final : public rdma::QpUser {
  public:
-  Pingpong(Context& context, const PingpongOptions& options)
-      : context_(context), options_(options), slots_(context.transport.memory(context.ghost), slot_count, slot_size) {}
+  explicit Pingpong(Context& context)
+      : context_(context), slots_(context.transport.memory(context.ghost), slot_count, slot_size) {}
   ~Pingpong() {
     if (qp_ != nullptr) {
       context_.transport.destroy_qp(*qp_);
@@ -51,8 +53,8 @@ class Pingpong final : public rdma::QpUser {
     const Psn remote_psn{static_cast<std::uint32_t>(fields.hex(6))};
     IpAddress gid;
     for (std::uint8_t& octet : gid.octets) {
-      octet =
-          static_cast<std::uint8_t>(hex_octet(buffer_, 20 + 2 * static_cast<std::size_t>(&octet - gid.octets.data())));
+      octet = static_cast<std::uint8_t>(
+          hex_octet(buffer_, gid_offset + 2 * static_cast<std::size_t>(&octet - gid.octets.data())));
     }
     bad = !fields.good() || !connect(remote_qpn, remote_psn, gid, stream_peer);
     return bad ? std::string{} : answer();
@@ -77,10 +79,10 @@ class Pingpong final : public rdma::QpUser {
       return false;
     }
     rdma::QpAttr attr = context_.defaults.qp_attr();
-    attr.type = options_.type;
+    attr.adopt_peer = true;  // the record is the same in all three programs
     attr.max_recv_wr = attr.max_send_wr = slot_count;
     attr.qkey = pingpong_qkey;
-    attr.path_mtu = options_.path_mtu;
+    attr.path_mtu = pingpong_mtu;
     attr.dest_qpn = remote_qpn;
     attr.rq_psn = remote_psn;
     attr.sq_psn = Psn{static_cast<std::uint32_t>(context_.rng.next()) & mask24};
@@ -117,7 +119,7 @@ class Pingpong final : public rdma::QpUser {
       return;
     }
     rdma::SendWr back{.wr_id = c.wr_id, .local = slots_.sge(c.wr_id, c.byte_len)};
-    if (options_.type == rdma::QpType::ud) {
+    if (qp.attr().type == rdma::QpType::ud) {
       back.path = qp.attr().path;
       back.remote_qpn = c.source_qpn;
       back.remote_qkey = pingpong_qkey;
@@ -127,15 +129,12 @@ class Pingpong final : public rdma::QpUser {
   void on_error(rdma::Qp&, rdma::WcStatus, Instant) noexcept override {}
 
   Context& context_;
-  const PingpongOptions& options_;
   Slots slots_;
   std::string buffer_;
   rdma::Qp* qp_ = nullptr;
 };
 
-bool is_pingpong(ConstBytes first) {
-  return first.size() > 4 && first[4] == std::byte{':'} && (first.size() < 12 || first[11] == std::byte{':'});
-}
+bool is_pingpong(ConstBytes first) { return first[4] == std::byte{':'}; }  // behind the LID
 
 class PingpongServer final : public Personality, public StreamUser, public TimerClient {
  public:
@@ -161,7 +160,7 @@ class PingpongServer final : public Personality, public StreamUser, public Timer
   };
 
   void on_open(StreamId id, GhostId, std::uint16_t, const IpAddress& peer, Instant) noexcept override {
-    clients_[id] = {peer, std::make_unique<Pingpong>(context_, options_)};
+    clients_[id] = {peer, std::make_unique<Pingpong>(context_)};
     ++served_;
   }
   void on_bytes(StreamId id, ConstBytes bytes, Instant) noexcept override {
@@ -170,9 +169,9 @@ class PingpongServer final : public Personality, public StreamUser, public Timer
     const std::string answer = client.pingpong->take(bytes, client.peer, bad);
     if (bad) {
       clients_.erase(id);
-      context_.streams.streams().close(id);
+      context_.streams.close(id);
     } else if (!answer.empty()) {
-      context_.streams.streams().send(id, std::as_bytes(std::span{answer}));
+      context_.streams.send(id, std::as_bytes(std::span{answer}));
     }
   }
   /// The programs close the stream once both are connected, and say nothing when they end: a queue pair without
