@@ -104,6 +104,57 @@ TEST_P(CmLink, ends_agree_and_nothing_is_left) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, CmLink, testing::Range<std::uint64_t>(1, 61));
 
+/// A peer that says anything: real messages with words exchanged for others it has seen, or for noise.
+TEST_P(CmLink, any_message_at_any_time_is_survived) {
+  Rng rng{GetParam()};
+  Party party(GetParam());
+  Instant now{};
+  const wire::Path back = test::path_between(2, 1);
+  std::vector<test::Bytes> seen;
+  const auto collect = [&] {
+    for (const test::Bytes& frame : party.host.endpoint.sent(now)) {
+      wire::Parsed parsed;
+      ASSERT_EQ(wire::parse(frame, {}, parsed), Drop::none);
+      const ConstBytes mad = wire::payload(frame, parsed);
+      seen.emplace_back(mad.begin(), mad.end());
+    }
+  };
+  party.host.connect(param(2, 1), now);
+  collect();
+  for (unsigned i = 0; i < 2000; ++i) {
+    test::Bytes mad = seen[rng.below(seen.size())];
+    mad[17] = static_cast<std::byte>(0x10 + rng.below(11));  // the attribute
+    if (rng.below(2) == 0) {                                 // our ids, where the peer's message has them
+      std::swap_ranges(mad.begin() + 24, mad.begin() + 28, mad.begin() + 28);
+    }
+    for (std::uint64_t changes = rng.below(4); changes != 0; --changes) {
+      const std::size_t at = 24 + 4 * rng.below(58);
+      const test::Bytes& other = seen[rng.below(seen.size())];
+      std::copy_n(other.begin() + 24 + 4 * static_cast<std::ptrdiff_t>(rng.below(58)), 4,
+                  mad.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+    party.host.cm.on_mad(CmHost::ghost, mad, back, now);
+    if (rng.below(4) == 0) {
+      now = now + Duration{static_cast<std::int64_t>(rng.below(40'000'000'000))};
+      party.host.endpoint.wheel.run(now);
+    }
+    if (rng.below(50) == 0) {
+      party.host.connect(param(2, 1), now);
+    }
+    collect();
+    seen.resize(std::min<std::size_t>(seen.size(), 64));
+  }
+  for (const auto& [id, qp] : std::map(party.host.qps)) {
+    party.host.cm.disconnect(id, now);
+  }
+  while (party.host.endpoint.wheel.armed() != 0) {
+    now = std::max(now, party.host.endpoint.wheel.next_deadline());
+    party.host.endpoint.wheel.run(now);
+    static_cast<void>(party.host.endpoint.sent(now));
+  }
+  party.host.expect_clean(now);
+}
+
 TEST(CmChurn, ten_thousand_connections_leave_nothing) {
   TwoParties world(7, 0.0, 0.0, 0.0);
   auto [a, b, link] = std::tie(world.a, world.b, world.link);

@@ -359,6 +359,18 @@ TEST_F(Passive, a_user_that_never_answers) {
   host.expect_clean(now);
 }
 
+TEST_F(Passive, an_mra_gives_the_user_more_time) {
+  hold_requests();
+  receive(req);
+  host.cm.delay_answer(host.asked, 20, now);
+  static_cast<void>(sent<wire::CmMra>());
+  pass(response_time * 17 - soon);
+  expect_silence();
+  pass(soon);
+  EXPECT_EQ(sent<wire::CmRej>().reason, wire::RejReason::timeout);
+  host.expect_clean(now);
+}
+
 TEST_F(Passive, accept_refuses_what_does_not_fit) {
   hold_requests();
   receive(req);
@@ -377,6 +389,7 @@ TEST_F(Passive, disconnect_is_asked_again_until_answered) {
   EXPECT_EQ(asked.remote_qpn, req.local_qpn);
   EXPECT_EQ(asked.local_comm_id, rep.local_comm_id);
   EXPECT_EQ(asked.remote_comm_id, req.local_comm_id);
+  EXPECT_NE(asked.transaction_id, req.transaction_id) << "a transaction of our own";
   pass(response_time);
   EXPECT_EQ(sent<wire::CmDreq>(), asked);
   host.cm.disconnect(host.asked, now);
@@ -439,6 +452,23 @@ TEST_F(Passive, another_hosts_messages_are_not_believed) {
   receive_from(test::path_between(9, 3), rtu());
   EXPECT_EQ(host.count(Drop::mad_unexpected), 2U);
   EXPECT_THAT(host.log, ElementsAre("established"));
+}
+
+TEST_F(Passive, another_connections_messages_are_not_believed) {
+  reach_rep_sent();
+  auto other = rtu();
+  other.local_comm_id += 1;
+  receive(other);
+  EXPECT_EQ(host.count(Drop::mad_unexpected), 1U);
+  EXPECT_THAT(host.log, IsEmpty());
+}
+
+TEST_F(Passive, a_queue_pair_may_be_connected_again_before_the_drep) {
+  reach_established();
+  host.cm.disconnect(host.asked, now);
+  static_cast<void>(sent<wire::CmDreq>());
+  req.local_comm_id += 1;
+  reach_rep_sent();
 }
 
 TEST_F(Passive, a_new_connection_of_a_connected_queue_pair_is_stale) {  // 12.9.8.3.1
@@ -699,6 +729,15 @@ TEST_F(Active, a_rejection_of_an_established_connection) {
   EXPECT_THAT(host.log, ElementsAre("established", "disconnected rejected 28"));
   receive(late);
   EXPECT_EQ(host.count(Counter::cm_duplicates), 1U);
+}
+
+TEST_F(Active, a_rejection_may_name_the_peers_id_alone) {  // 12.9.8.4
+  reach_established();
+  auto late = rej(wire::RejReason::timeout);
+  late.local_comm_id = rep.local_comm_id;
+  late.remote_comm_id = 0;
+  receive(late);
+  EXPECT_THAT(host.log, ElementsAre("established", "disconnected rejected 4"));
 }
 
 TEST_F(Active, a_rejected_dreq_is_an_end) {
