@@ -163,6 +163,17 @@ bool names_ghost(const std::string& word, const std::string& name) {
 }
 
 void check_profile(const Profile& profile, const Port& port, const ClusterConfig& config, Diagnostics& out) {
+  check_stages(profile, port, config, out);
+  ClusterConfig changed = config;
+  for (Port& each : changed.ports) {
+    if (*each.name == *port.name) {
+      each.profile = profile;
+    }
+  }
+  check_memory(changed, out);
+}
+
+void check_stages(const Profile& profile, const Port& port, const ClusterConfig& config, Diagnostics& out) {
   for_each_direction(profile, [&](const Direction& direction) { ProfileChecker(port, config, out).check(direction); });
 }
 

@@ -68,7 +68,7 @@ void check_ports(const ClusterConfig& config, Diagnostics& out) {
     if (port.core) {
       cores.add(*port.core);
     }
-    check_profile(port.profile, port, config, out);
+    check_stages(port.profile, port, config, out);
   }
   if (config.ports.size() > ports_max) {
     out.push_back({config.ports[ports_max].name.pos, "more than " + std::to_string(ports_max) + " ports"});

@@ -7,8 +7,11 @@
 namespace nbx::config {
 
 void check_cluster(const ClusterConfig& config, Diagnostics& out);
-/// `profile` as the profile of a port: ghosts that it names, its queues.
+/// `profile` in place of the one that a port of a sound cluster has: for changes while running.
 void check_profile(const Profile& profile, const Port& port, const ClusterConfig& config, Diagnostics& out);
+
+/// Ghosts that a port's profile names, its queues and delay lines.
+void check_stages(const Profile& profile, const Port& port, const ClusterConfig& config, Diagnostics& out);
 /// Whether the delay lines of all ports fit the memory for frames.
 void check_memory(const ClusterConfig& config, Diagnostics& out);
 
