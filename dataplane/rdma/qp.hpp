@@ -119,7 +119,8 @@ struct ReadAtomic {
   std::uint32_t emitted;    // and packets sent
   std::uint32_t msn;
   bool atomic;
-  bool pending;  // response packets are due
+  bool pending;   // response packets are due
+  bool replayed;  // and the first answer had been sent completely
 };
 
 struct ResponderState {

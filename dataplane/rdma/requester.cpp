@@ -521,6 +521,7 @@ void Requester::rewind(QueuePair& qp) noexcept {
 }
 
 void Requester::fail_oldest(QueuePair& qp, WcStatus status, Instant now) noexcept {
+  qp.responder.cancel_replies(qp.attr().max_dest_rd_atomic);
   core_.complete_send(qp, status, now);
   core_.fail(qp, status, now);
 }

@@ -156,8 +156,11 @@ Drop Responder::check_resources(QueuePair& qp, const Request& request) noexcept 
   const ResponderState& state = qp.responder;
   if (request.reads()) {
     const std::uint32_t depth = qp.attr().max_dest_rd_atomic;
-    const bool free_slot = depth != 0 && !state.reads[state.reads_accepted % depth].pending;
-    return free_slot ? Drop::none : Drop::request_invalid;
+    if (depth == 0) {
+      return Drop::request_invalid;
+    }
+    const ReadAtomic& oldest = state.reads[state.reads_accepted % depth];
+    return oldest.pending && !oldest.replayed ? Drop::request_invalid : Drop::none;
   }
   return request.takes_receive() && state.receives.empty() ? Drop::receive_missing : Drop::none;
 }
@@ -362,6 +365,7 @@ ReadAtomic& Responder::accept_read(QueuePair& qp, const Request& request) noexce
   state.msn = (state.msn + 1) & mask24;
   ++qp.statistics().message_complete_rx;
   ReadAtomic& read = state.reads[state.reads_accepted++ % qp.attr().max_dest_rd_atomic];
+  state.reads_pending -= read.pending ? 1 : 0;  // a replay that nobody waits for any more
   read = {};
   read.first = read.start = request.packet.psn;
   read.psns = request.atomic() ? 1 : qp.packets(request.dma_length);
@@ -428,6 +432,7 @@ void Responder::replay(QueuePair& qp, const Request& request, ReadAtomic& read) 
   read.start = request.packet.psn;
   read.emitted = 0;
   read.msn = qp.responder.msn;
+  read.replayed = read.replayed || !read.pending;
   core_.counters.count(Counter::duplicate_replays);
   owe_response(qp, read);
 }

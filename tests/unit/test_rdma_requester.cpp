@@ -194,6 +194,19 @@ TEST(requester, psn_wraps_at_24_bits) {
   EXPECT_THAT(statuses(d), ElementsAre(WcStatus::success));
 }
 
+TEST(requester, read_of_two_gib_takes_half_of_all_psns) {
+  Dialogue d;
+  d.endpoint.transport->memory(Endpoint::ghost)
+      .add({.addr = 0, .length = 1ULL << 31U, .key = 0x77, .access = rdma::access::local_write});
+  SendWr wr = request(WrOpcode::rdma_read, 1U << 31U);
+  wr.local = {0, 1U << 31U, 0x77};
+  d.post(wr);
+  d.post(request(WrOpcode::send, 0));
+  EXPECT_THAT(psns(d.replies()), ElementsAre(first)) << "a second request would make old and new PSNs alike";
+  EXPECT_EQ(d.receive(read_response(rc_rdma_read_response_first, first, pattern(mtu))), Drop::none);
+  EXPECT_THAT(psns(d.replies()), ElementsAre(first + (1U << 23U)));
+}
+
 // ---- window, AckReq, READ limit, fence, credits
 
 TEST(requester, window_stops_and_reopens) {

@@ -555,6 +555,28 @@ TEST(responder, more_reads_than_agreed_are_invalid) {
                           response(rc_rdma_read_response_only, 1001, Bytes(8), 2), ack(1002, 2, nak_invalid)));
 }
 
+TEST(responder, copy_of_an_old_read_does_not_take_the_place_of_a_new_one) {
+  rdma::QpAttr attr = Dialogue::default_attr();
+  attr.max_dest_rd_atomic = 1;
+  Dialogue d{attr};
+  d.receive(read_request(1000, 8));
+  d.replies();
+  EXPECT_EQ(d.receive(read_request(1000, 8)), Drop::duplicate_request);
+  EXPECT_EQ(d.receive(read_request(1001, 8)), Drop::none) << "sent, so the requester has had its answer";
+  EXPECT_THAT(d.replies(), ElementsAre(response(rc_rdma_read_response_only, 1001, Bytes(8), 2)));
+}
+
+TEST(responder, read_of_two_gib_takes_half_of_all_psns) {
+  Dialogue d;
+  d.endpoint.transport->memory(Endpoint::ghost)
+      .add({.addr = 0, .length = 1ULL << 31U, .key = 0x77, .access = rdma::access::remote_read});
+  Packet read = read_request(1000, 1U << 31U, 0);
+  read.rkey = 0x77;
+  EXPECT_EQ(d.receive(read), Drop::none);
+  EXPECT_EQ(d.receive(read), Drop::duplicate_request);
+  EXPECT_EQ(d.receive(write_only(1000 + (1U << 23U))), Drop::none);
+}
+
 TEST(responder, no_read_at_all_when_none_was_agreed) {
   rdma::QpAttr attr = Dialogue::default_attr();
   attr.max_dest_rd_atomic = 0;
