@@ -149,7 +149,7 @@ struct Listener {
   std::variant<TcpPort, ServiceId> service;
   Located<rdma::QpType> type{rdma::QpType::rc};
   std::optional<Qpn> qpn;
-  std::optional<Psn> sq_psn;
+  std::optional<Psn> rq_psn;
   QpKeys keys;
   std::optional<Located<PrivateData>> private_data;
   std::uint8_t responder_resources = 16;

@@ -218,7 +218,7 @@ void describe(V& v, StaticQp& x) {
 struct ListenerQp {
   Located<rdma::QpType>& type;
   std::optional<Qpn>& qpn;
-  std::optional<Psn>& sq_psn;
+  std::optional<Psn>& rq_psn;
   QpKeys& keys;
 };
 template <class V>
@@ -227,7 +227,7 @@ void describe(V& v, ListenerQp& x) {
   v.field("type", x.type, "Their transport.");
   v.field("qpn", x.qpn, "Number of the queue pair: one connection at a time, then.",
           {.limits = {.min = 2}, .fallback = "the next free one"});
-  v.field("sq_psn", x.sq_psn, "First PSN that they send.", {.fallback = "random"});
+  v.field("rq_psn", x.rq_psn, "First PSN that they expect: the REP tells the peer.", {.fallback = "random"});
   describe_qp(v, x.keys);
 }
 template <class V>
@@ -240,7 +240,7 @@ void describe(V& v, Listener& x) {
                                 {.limits = {.min = 1}}),
            alternative<ServiceId>(
                "service_id", "A service id.", [](auto& s) -> auto& { return s.id; }));
-  ListenerQp qp{x.type, x.qpn, x.sq_psn, x.keys};
+  ListenerQp qp{x.type, x.qpn, x.rq_psn, x.keys};
   v.field("qp", qp, "Queue pairs of the connections.");
   v.field("private_data", x.private_data, "Private data of the REP, up to 196 bytes.", {.fallback = "none"});
   v.field("responder_resources", x.responder_resources, "Offered in the REP.");

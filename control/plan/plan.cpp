@@ -129,7 +129,7 @@ pipeline::StaticListener make_listener(const config::Listener& listener, const g
   }
   out.attr = make_attr(listener.keys, *listener.type, defaults);
   out.attr.qpn = listener.qpn.value_or(Qpn{});
-  out.accept.starting_psn = listener.sq_psn;
+  out.accept.starting_psn = listener.rq_psn;
   out.accept.responder_resources = listener.responder_resources;
   out.accept.initiator_depth = listener.initiator_depth;
   out.accept.rnr_retry_count = listener.rnr_retry_count;

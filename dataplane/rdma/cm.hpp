@@ -39,7 +39,7 @@ struct AcceptParam {
   std::uint8_t responder_resources = 16;
   std::uint8_t initiator_depth = 16;
   std::uint8_t rnr_retry_count = 7;
-  std::optional<Psn> starting_psn{};  // of the ghost's requests; random when not told
+  std::optional<Psn> starting_psn{};  // of the peer's requests; random when not told
   ConstBytes private_data{};
 };
 

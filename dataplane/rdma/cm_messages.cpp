@@ -63,7 +63,7 @@ CmTerms terms_of(const wire::CmReq& req, const wire::Path& reply_path) noexcept 
   CmTerms terms;
   terms.type = req.transport_service_type == 0 ? QpType::rc : QpType::uc;
   terms.remote_qpn = req.local_qpn;
-  terms.remote_psn = req.starting_psn;
+  terms.sq_psn = req.starting_psn;
   terms.path_mtu = 128U << req.path_mtu;
   terms.pkey = req.pkey;
   terms.responder_resources = req.initiator_depth;
@@ -84,7 +84,7 @@ CmTerms terms_of(const ConnectParam& param, const QpAttr& attr, Psn starting_psn
   CmTerms terms;
   terms.type = attr.type;
   terms.local_qpn = attr.qpn;
-  terms.local_psn = starting_psn;
+  terms.rq_psn = starting_psn;
   terms.path_mtu = param.path_mtu;
   terms.pkey = attr.pkey;
   terms.responder_resources = param.responder_resources;
@@ -103,7 +103,7 @@ CmTerms terms_of(const ConnectParam& param, const QpAttr& attr, Psn starting_psn
 
 void settle(CmTerms& terms, const wire::CmRep& rep) noexcept {
   terms.remote_qpn = rep.local_qpn;
-  terms.remote_psn = rep.starting_psn;
+  terms.sq_psn = rep.starting_psn;
   terms.responder_resources = std::min(terms.responder_resources, rep.initiator_depth);
   terms.initiator_depth = std::min(terms.initiator_depth, rep.responder_resources);
   terms.rnr_retry_count = rep.rnr_retry_count;
@@ -147,7 +147,7 @@ wire::CmReq make_req(const ConnectParam& param, const CmTerms& terms, const CmCo
   req.remote_cm_response_timeout = config.response_timeout;
   req.transport_service_type = terms.type == QpType::uc ? 1 : 0;
   req.end_to_end_flow_control = terms.end_to_end_credits;
-  req.starting_psn = terms.local_psn;
+  req.starting_psn = terms.rq_psn;
   req.local_cm_response_timeout = config.response_timeout;
   req.retry_count = param.retry_count;
   req.pkey = terms.pkey;
@@ -177,7 +177,7 @@ wire::CmReq make_req(const ConnectParam& param, const CmTerms& terms, const CmCo
 wire::CmRep make_rep(const CmTerms& terms, const AcceptParam& param) noexcept {
   wire::CmRep rep;
   rep.local_qpn = terms.local_qpn;
-  rep.starting_psn = terms.local_psn;
+  rep.starting_psn = terms.rq_psn;
   rep.responder_resources = terms.responder_resources;
   rep.initiator_depth = terms.initiator_depth;
   rep.target_ack_delay = target_ack_delay;
@@ -195,8 +195,8 @@ QpAttr connected_attr(const QpAttr& created, const CmTerms& terms) noexcept {
   QpAttr attr = created;
   attr.dest_qpn = chosen.remote_qpn;
   attr.path = chosen.path;
-  attr.sq_psn = chosen.local_psn;
-  attr.rq_psn = chosen.remote_psn;
+  attr.sq_psn = chosen.sq_psn;
+  attr.rq_psn = chosen.rq_psn;
   attr.path_mtu = chosen.path_mtu;
   attr.pkey = chosen.pkey;
   attr.timeout = chosen.local_ack_timeout;

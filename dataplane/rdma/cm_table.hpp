@@ -56,8 +56,8 @@ struct CmTerms {
   QpType type = QpType::rc;
   Qpn local_qpn{};
   Qpn remote_qpn{};
-  Psn local_psn{};   // of our first request
-  Psn remote_psn{};  // of the peer's first request
+  Psn rq_psn{};  // of the peer's first request: the start PSN that our REQ or REP tells
+  Psn sq_psn{};  // of our first request: the start PSN that the peer's tells (12.6.5, 12.6.8)
   std::uint32_t path_mtu = 1024;
   std::uint16_t pkey = wire::default_pkey;
   std::uint8_t responder_resources = 0;  // READs and atomics that we take at a time

@@ -13,7 +13,6 @@ REQUESTS = {SEND, WRITE, READ, ATOMIC}
 RESPONSES = {ACK, RESPONSE, ATOMIC_ACK}
 RC, UC, UD = 0, 1, 3
 CM_REQ, CM_REJ, CM_REP, CM_RTU, CM_DREQ, CM_DREP = 0x10, 0x12, 0x13, 0x14, 0x15, 0x16
-CM_SERVICE = {0x10: 24}
 REGION_SIZE_MIN = 8
 
 
@@ -38,6 +37,7 @@ class Pair:
     client_ip: str = ""
     service: int = None  # connected by the CM on this service
     established_ns: int = None
+    ids: frozenset = frozenset()  # communication ids of both ends
 
 
 def cm_pairs(all_packets):
@@ -51,9 +51,10 @@ def cm_pairs(all_packets):
             local, remote = struct.unpack_from(">II", mad, 24)
             req = requests[remote].payload
             word = lambda data, at: struct.unpack_from(">I", data, at)[0] >> 8
-            pairs[local] = Pair(word(mad, 36), word(req, 56), word(mad, 44), word(req, 68), server_ip=p.source,
+            # The start PSN in a message is the one from which its receiver will send.
+            pairs[local] = Pair(word(mad, 36), word(req, 56), word(req, 68), word(mad, 44), server_ip=p.source,
                                 client_ip=p.destination, service=struct.unpack_from(">Q", req, 32)[0],
-                                mtu=128 << (req[74] >> 4))
+                                mtu=128 << (req[74] >> 4), ids=frozenset({local, remote}))
         elif attribute == CM_RTU:
             remote = struct.unpack_from(">I", mad, 28)[0]
             pairs[remote].established_ns = p.time_ns
@@ -90,7 +91,9 @@ def tcp_pairs(path, all_packets):
 
 @dataclass
 class Conversation:
+    """One connection of the CM, or (`which` None) all those that were agreed on over TCP."""
     path: object
+    which: int = None
     server_mac: str = "52:54:00:00:00:01"
     client_mac: str = "52:54:00:00:00:02"
     server_ips: tuple = ("10.77.0.1", "fe80::5054:ff:fe00:1")
@@ -100,7 +103,16 @@ class Conversation:
     def __post_init__(self):
         self.packets = packets(self.path)
         self.start_ns = next(records(self.path))[0]
-        self.pairs = cm_pairs(self.packets) + tcp_pairs(self.path, self.packets)
+        if self.which is None:
+            self.pairs = tcp_pairs(self.path, self.packets)
+        else:
+            self.pairs = [cm_pairs(self.packets)[self.which]]
+
+    def concerns(self, packet):
+        """Whether a RoCE packet belongs to this conversation."""
+        if cm_attribute(packet):
+            return self.which is not None and bool(set(struct.unpack_from(">II", packet.payload, 24)) & self.pairs[0].ids)
+        return packet.dest_qpn in {qpn for pair in self.pairs for qpn in (pair.server_qpn, pair.client_qpn)}
 
     def to_server(self, pair):
         return [p for p in self.packets if p.destination == pair.server_ip and p.dest_qpn == pair.server_qpn]
@@ -125,7 +137,7 @@ class Conversation:
                             **common, "receives": receives, "requests": requests})
             else:
                 listeners[pair.service].append({"service_id": pair.service, "receives": receives, "requests": requests,
-                                                "qp": {"qpn": pair.server_qpn, "sq_psn": pair.server_psn, **common}})
+                                                "qp": {"qpn": pair.server_qpn, "rq_psn": pair.client_psn, **common}})
         ghost = {"name": "server", "port": "p0", "mac": self.server_mac, "addresses": ["10.77.0.1/24"], "memory": memory,
                  "qps": qps, "listen": [one for several in listeners.values() for one in several]}
         return {"cluster": "oracle", "ports": [{"name": "p0"}], "ghosts": [ghost]}
@@ -189,11 +201,11 @@ class Conversation:
         p, data = message["packet"], message["data"]
         key = 0x7000 + len(memory)
         length = len(data) if p.kind in (SEND, WRITE) else p.length or 8
-        memory.append({"key": key, "addr": 0x10000, "length": f"{max(length, REGION_SIZE_MIN)}B", "access": ["local_write"],
+        memory.append({"key": key, "addr": key << 32, "length": f"{max(length, REGION_SIZE_MIN)}B", "access": ["local_write"],
                        "backing": "memory", **({"content": {"hex": data.hex()}} if data else {})})
         begin = self.start_ns if pair.service is None else pair.established_ns
         op = {SEND: "send", WRITE: "rdma_write", READ: "rdma_read"}[p.kind]
-        request = {"at": f"{max(p.time_ns - begin, 0)}ns", "op": op, "local": {"key": key, "addr": 0x10000, "length": f"{length}B"}}
+        request = {"at": f"{max(p.time_ns - begin, 0)}ns", "op": op, "local": {"key": key, "addr": key << 32, "length": f"{length}B"}}
         if message["immediate"] is not None:
             request |= {"op": op + "_with_imm", "imm": message["immediate"]}
         if p.address is not None:

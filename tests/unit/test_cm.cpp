@@ -166,8 +166,8 @@ TEST_F(Passive, the_queue_pair_gets_the_reqs_values) {
   EXPECT_EQ(qp.state(), QpState::rtr) << "until the RTU (12.9.7.2)";
   const QpAttr& attr = qp.attr();
   EXPECT_EQ(attr.dest_qpn, req.local_qpn);
-  EXPECT_EQ(attr.rq_psn, req.starting_psn);
-  EXPECT_EQ(attr.sq_psn, rep.starting_psn);
+  EXPECT_EQ(attr.rq_psn, rep.starting_psn);
+  EXPECT_EQ(attr.sq_psn, req.starting_psn);
   EXPECT_EQ(attr.path_mtu, 4096U);
   EXPECT_EQ(attr.pkey, 0xffff);
   EXPECT_EQ(attr.timeout, 19);
@@ -639,8 +639,8 @@ TEST_F(Active, the_queue_pair_gets_the_reps_values) {
   reach_established();
   const QpAttr& attr = host.qps.at(id)->attr();
   EXPECT_EQ(attr.dest_qpn, rep.local_qpn);
-  EXPECT_EQ(attr.rq_psn, rep.starting_psn);
-  EXPECT_EQ(attr.sq_psn, req.starting_psn);
+  EXPECT_EQ(attr.rq_psn, req.starting_psn);
+  EXPECT_EQ(attr.sq_psn, rep.starting_psn);
   EXPECT_EQ(attr.path_mtu, 4096U);
   EXPECT_EQ(attr.timeout, 19);
   EXPECT_EQ(attr.rnr_retry, 5);
