@@ -14,7 +14,7 @@ from emulator import ROOT, Emulator, Port
 from realnode import RealNode, mac_of
 
 LINK_LIMIT_S = 15
-ADDRESSES = {"real0": ["10.77.0.1/24", "fd77::1/64"], "real1": ["10.77.0.2/24", "fd77::2/64"]}
+ADDRESSES = {f"real{i}": [f"10.77.0.{i + 1}/24", f"fd77::{i + 1}/64"] for i in range(3)}
 GHOST_IPV4, GHOST_IPV6 = "10.77.0.9", "fd77::9"
 SERVER = {"name": "server", "mac": "02:00:00:00:00:09", "addresses": [f"{GHOST_IPV4}/24", f"{GHOST_IPV6}/64"],
           "personalities": ["perftest", "pingpong", "rping", "rcops", "echo", "sink"]}
