@@ -11,11 +11,13 @@ namespace nbx::daemon {
 namespace {
 
 std::string text_of(const config::Diagnostics& diagnostics) {
-  std::ostringstream text;
+  std::ostringstream lines;
   for (const config::Diagnostic& diagnostic : diagnostics) {
-    text << (text.tellp() == 0 ? "" : "\n") << diagnostic;
+    lines << diagnostic;
   }
-  return text.str();
+  std::string text = lines.str();
+  text.pop_back();  // the end of the last line
+  return text;
 }
 
 std::string text_at(const Json& request, const char* key) {

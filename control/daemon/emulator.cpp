@@ -13,7 +13,9 @@ namespace {
 Error at(const config::SourcePos& pos, const std::string& message) {
   std::ostringstream text;
   text << config::Diagnostic{.pos = pos, .message = message};
-  return {text.str()};
+  std::string line = text.str();
+  line.pop_back();  // the end of the line
+  return {std::move(line)};
 }
 
 port::HugepageUse hugepage_use(config::Hugepages wish) {

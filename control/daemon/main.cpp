@@ -99,7 +99,7 @@ int run(const Options& options) {
   config::Loaded loaded = config::load_cluster(options.cluster);
   if (!loaded.ok()) {
     for (const config::Diagnostic& diagnostic : loaded.diagnostics) {
-      std::cerr << diagnostic << '\n';
+      std::cerr << diagnostic;
     }
     return exit_usage;
   }

@@ -4,6 +4,7 @@
 #include <rte_mbuf.h>
 #include <rte_mempool.h>
 
+#include <algorithm>
 #include <array>
 #include <new>
 
@@ -16,7 +17,9 @@ constexpr std::uint32_t link_slack = 64;
 constexpr unsigned lcore_cache = 256;
 
 std::uint32_t data_room(std::uint32_t mtu) noexcept {
-  return RTE_ALIGN_CEIL(RTE_PKTMBUF_HEADROOM + mtu + link_slack, RTE_CACHE_LINE_SIZE);
+  // Some drivers take nothing below DPDK's usual size.
+  return RTE_ALIGN_CEIL(RTE_PKTMBUF_HEADROOM + std::max<std::uint32_t>(mtu + link_slack, RTE_MBUF_DEFAULT_DATAROOM),
+                        RTE_CACHE_LINE_SIZE);
 }
 
 /// A Frame as a source promises it: data and capacity set, the rest as constructed.

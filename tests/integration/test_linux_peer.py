@@ -36,7 +36,6 @@ nodes:
 ghosts:
   - {{name: ghost0, port: p0, mac: "02:00:00:00:00:09", addresses: [10.77.0.9/24, "fd77::9/64"], personalities: [perftest]}}
   - {{name: ghost1, port: p0, mac: "02:00:00:00:00:0a", addresses: [10.77.0.10/24]}}
-memory: {{size: 64MiB}}
 control: {{socket: {folder}/nbxd.sock}}
 report: {folder}/report.json
 """
