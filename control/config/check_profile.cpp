@@ -99,6 +99,9 @@ class ProfileChecker {
   }
 
   void check_name(const Located<std::string>& word) {
+    if (!port_.name.given()) {
+      return;
+    }
     std::vector<std::string> names;
     for (const Ghost& ghost : config_.ghosts) {
       if (*ghost.port == *port_.name) {

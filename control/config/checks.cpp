@@ -313,6 +313,12 @@ void check_cluster(const ClusterConfig& config, Diagnostics& out) {
     }
   }
   check_memory(config, out);
+  // What has no place follows from a value that is missing or wrong, which has been said.
+  const auto without_place = [](const auto& said) { return said.pos.file == nullptr; };
+  std::erase_if(out, without_place);
+  for (Diagnostic& diagnostic : out) {
+    std::erase_if(diagnostic.notes, without_place);
+  }
 }
 
 std::uint32_t largest_path_mtu(std::uint32_t mtu) {

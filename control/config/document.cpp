@@ -14,7 +14,7 @@
 namespace nbx::config {
 namespace {
 
-constexpr std::size_t nodes_max = 4'000'000;  // aliases of aliases grow exponentially
+constexpr std::size_t nodes_max = 500'000;  // aliases of aliases grow exponentially
 
 std::size_t node_count(const Value& value) {
   std::size_t n = 1;

@@ -147,6 +147,7 @@ bool same_network(const IpAddress& a, const IpAddress& b, std::uint8_t prefix) {
 
 /// One ghost per unit of count, each with a MAC.
 std::vector<Ghost> expand(std::vector<Ghost> ghosts, Diagnostics& out) {
+  constexpr std::size_t ghosts_max = 65536;
   constexpr Mac first_mac{{0x02, 0x4e, 0x42, 0, 0, 0}};  // locally administered, "NB"
   std::vector<Ghost> all;
   for (Ghost& ghost : ghosts) {
@@ -156,6 +157,10 @@ std::vector<Ghost> expand(std::vector<Ghost> ghosts, Diagnostics& out) {
         out.push_back({address.pos, std::to_string(count) + " addresses from '" + Scalar<Subnet>::format(*address) +
                                         "' leave the network"});
       }
+    }
+    if (all.size() + count > ghosts_max) {
+      out.push_back({ghost.name.pos, "more than " + std::to_string(ghosts_max) + " ghosts"});
+      break;
     }
     for (std::uint32_t i = 0; i < count; ++i) {
       Ghost one = ghost;
@@ -221,17 +226,27 @@ void complete(ClusterConfig& config, Diagnostics& out) {
   config.ghosts = expand(std::move(config.ghosts), out);
 }
 
-}  // namespace
-
-Loaded load_cluster(const std::string& path) {
-  Loaded loaded;
-  loaded.config.file = path;
-  if (const std::optional<Value> document = read_document(path, loaded.diagnostics)) {
+void read_cluster(const std::string& file, const std::optional<Value>& document, Loaded& loaded) {
+  loaded.config.file = file;
+  if (document) {
     read(*document, loaded.config, {}, loaded.diagnostics);
     complete(loaded.config, loaded.diagnostics);
     check_cluster(loaded.config, loaded.diagnostics);
   }
   sort(loaded.diagnostics);
+}
+
+}  // namespace
+
+Loaded load_cluster(const std::string& path) {
+  Loaded loaded;
+  read_cluster(path, read_document(path, loaded.diagnostics), loaded);
+  return loaded;
+}
+
+Loaded parse_cluster(const std::string& name, const std::string& text) {
+  Loaded loaded;
+  read_cluster(name, parse_document(name, text, loaded.diagnostics), loaded);
   return loaded;
 }
 

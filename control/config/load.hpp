@@ -24,6 +24,8 @@ struct LoadedProfile {
 
 /// Reads and checks a cluster file with everything that it names.
 [[nodiscard]] Loaded load_cluster(const std::string& path);
+/// The same of a text; `name` stands for its file, in diagnostics and for what it names beside it.
+[[nodiscard]] Loaded parse_cluster(const std::string& name, const std::string& text);
 /// Reads a profile: a path, or the name of a shipped one. What needs a cluster is left to check_profile (checks.hpp).
 [[nodiscard]] LoadedProfile load_profile(const std::string& path_or_name);
 /// `current` with what `text`, keys of a profile in YAML, says instead. `name` stands for a file in diagnostics.

@@ -122,8 +122,10 @@ void read(const Value& value, T&& target, const FieldOptions& options, Diagnosti
   if constexpr (is_as<Plain>) {
     read_as(value, target, limits_of(target, options.limits), out);
   } else if constexpr (is_located<Plain>) {
-    target.pos = value.pos;
+    const std::size_t before = out.size();
     read(value, target.value, options, out);
+    target.pos =
+        out.size() == before ? value.pos : SourcePos{};  // what is wrong has been said; nothing follows from it
   } else if constexpr (is_optional<Plain>) {
     read(value, target.emplace(), options, out);
   } else if constexpr (is_vector<Plain>) {
