@@ -161,10 +161,10 @@ class Shard::State {
     send_egress(now);
   }
 
-  bool progress(Instant now) noexcept {
+  bool progress(Instant now, bool port_has_room) noexcept {
     wheel_.run(now);
     send_egress(now);
-    const bool more = transport_.progress(now);
+    const bool more = port_has_room && transport_.progress(now);
     return send_egress(now) || more;
   }
 
@@ -376,7 +376,7 @@ void Shard::receive_from_kernel(ConstBytes packet, Instant now) noexcept { state
 void Shard::receive_from_peer(Frame& frame, PortId peer, Instant now) noexcept {
   state_->receive_from_peer(frame, peer, now);
 }
-bool Shard::progress(Instant now) noexcept { return state_->progress(now); }
+bool Shard::progress(Instant now, bool port_has_room) noexcept { return state_->progress(now, port_has_room); }
 Instant Shard::next_deadline() const noexcept { return state_->wheel_.next_deadline(); }
 
 FrameList& Shard::to_port() noexcept { return state_->to_port_; }

@@ -55,8 +55,9 @@ class Shard {
   /// A frame that another port's shard sent here.
   void receive_from_peer(Frame& frame, PortId peer, Instant now) noexcept;
 
-  /// Fires timers that are due and lets the ghosts send. True: call again at once, there is more to do.
-  bool progress(Instant now) noexcept;
+  /// Fires timers that are due and, if the port has room for more frames, lets the ghosts send. True: call again at
+  /// once, there is more to do.
+  bool progress(Instant now, bool port_has_room = true) noexcept;
   [[nodiscard]] Instant next_deadline() const noexcept;
 
   // Frames out; the driver takes them after each call. What it cannot deliver it gives to discard().

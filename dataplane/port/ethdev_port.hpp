@@ -43,6 +43,8 @@ class EthdevPort {
   /// call; what finds no room to wait, or waits for a device that takes nothing, goes to `refused`. True when the
   /// device took something.
   bool transmit(FrameList& frames, FrameList& refused, Instant now) noexcept;
+  /// Whether ghosts may say more: few frames wait for the device.
+  [[nodiscard]] bool has_room() const noexcept { return pending_count_ < pending_enough; }
   /// Gives up what still waits.
   void take_pending(FrameList& out) noexcept;
   [[nodiscard]] bool transmit_pending() const noexcept { return pending_count_ != 0; }
@@ -54,7 +56,8 @@ class EthdevPort {
  private:
   static constexpr std::uint16_t burst_max = 32;
   static constexpr std::size_t pending_max = 1024;
-  static constexpr Duration patience = std::chrono::milliseconds{10};
+  static constexpr std::size_t pending_enough = 256;  // ghosts wait then, as a NIC waits for its link
+  static constexpr Duration patience = std::chrono::seconds{1};
 
   explicit EthdevPort(std::uint16_t id) noexcept : id_(id) {}
   std::optional<Error> configure(const EthdevConfig& config, MbufSource& source);

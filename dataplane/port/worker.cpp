@@ -74,7 +74,7 @@ bool Worker::turn(Instant now) {
   worked |= take_from_peers(now);
   worked |= parts_.kernel != nullptr && parts_.kernel->receive(parts_.shard, now);
   worked |= parts_.mailbox.serve(now);
-  worked |= parts_.shard.progress(now);
+  worked |= parts_.shard.progress(now, parts_.port.has_room());
   worked |= transmit(now);
   worked |= hand_to_peers();
   worked |= parts_.kernel != nullptr && parts_.kernel->transmit(parts_.shard);

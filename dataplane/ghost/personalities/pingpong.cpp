@@ -25,7 +25,7 @@ constexpr std::uint32_t pingpong_qkey = 0x1111'1111;
 class Pingpong final : public rdma::QpUser {
  public:
   explicit Pingpong(Context& context)
-      : context_(context), slots_(context.transport.memory(context.ghost), slot_count, slot_size) {}
+      : context_(context), buffer_(context.transport.memory(context.ghost), 1, buffer_size) {}
   ~Pingpong() {
     if (qp_ != nullptr) {
       context_.transport.destroy_qp(*qp_);
@@ -43,27 +43,26 @@ class Pingpong final : public rdma::QpUser {
     if (qp_ != nullptr) {
       return {};  // "done"
     }
-    buffer_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    if (buffer_.size() < record_size) {
+    record_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    if (record_.size() < record_size) {
       return {};
     }
-    TextFields fields{buffer_};
+    TextFields fields{record_};
     fields.hex(4);  // LID
     const Qpn remote_qpn{static_cast<std::uint32_t>(fields.hex(6))};
     const Psn remote_psn{static_cast<std::uint32_t>(fields.hex(6))};
     IpAddress gid;
     for (std::uint8_t& octet : gid.octets) {
       octet = static_cast<std::uint8_t>(
-          hex_octet(buffer_, gid_offset + 2 * static_cast<std::size_t>(&octet - gid.octets.data())));
+          hex_octet(record_, gid_offset + 2 * static_cast<std::size_t>(&octet - gid.octets.data())));
     }
     bad = !fields.good() || !connect(remote_qpn, remote_psn, gid, stream_peer);
     return bad ? std::string{} : answer();
   }
 
  private:
-  static constexpr std::uint32_t slot_count = 16;
-  static constexpr std::uint32_t slot_size = 64 << 10;
-  // A client with a larger message is answered with NAK invalid request, as a server with too small a buffer would.
+  static constexpr std::uint32_t receives = 16;
+  static constexpr std::uint32_t buffer_size = 4 << 20;  // shared by all receives, as in the programs: one ball in play
 
   static unsigned hex_octet(const std::string& text, std::size_t at) {
     return static_cast<unsigned>(TextFields{std::string_view{text}.substr(at, 2)}.hex(2));
@@ -80,7 +79,7 @@ class Pingpong final : public rdma::QpUser {
     }
     rdma::QpAttr attr = context_.defaults.qp_attr();
     attr.adopt_peer = true;  // the record is the same in all three programs
-    attr.max_recv_wr = attr.max_send_wr = slot_count;
+    attr.max_recv_wr = attr.max_send_wr = receives;
     attr.qkey = pingpong_qkey;
     attr.path_mtu = pingpong_mtu;
     attr.dest_qpn = remote_qpn;
@@ -91,8 +90,8 @@ class Pingpong final : public rdma::QpUser {
     if (qp_ == nullptr) {
       return false;
     }
-    for (std::uint32_t slot = 0; slot < slot_count; ++slot) {
-      post_receive(slot);
+    for (std::uint32_t i = 0; i < receives; ++i) {
+      post_receive();
     }
     context_.transport.connect_qp(*qp_, attr);
     return true;
@@ -107,18 +106,16 @@ class Pingpong final : public rdma::QpUser {
     return {text.data(), record_size};  // the terminating zero is part of the record
   }
 
-  void post_receive(std::uint64_t slot) {
-    context_.transport.post_recv(*qp_, {.wr_id = slot, .local = slots_.sge(slot, slot_size)});
-  }
+  void post_receive() { context_.transport.post_recv(*qp_, {.local = buffer_.sge(0, buffer_size)}); }
   void on_completion(rdma::Qp& qp, const rdma::Completion& c, Instant now) noexcept override {
     if (c.status != rdma::WcStatus::success) {
       return;
     }
     if (c.opcode != rdma::WcOpcode::recv) {
-      post_receive(c.wr_id);
+      post_receive();
       return;
     }
-    rdma::SendWr back{.wr_id = c.wr_id, .local = slots_.sge(c.wr_id, c.byte_len)};
+    rdma::SendWr back{.local = buffer_.sge(0, c.byte_len)};
     if (qp.attr().type == rdma::QpType::ud) {
       back.path = qp.attr().path;
       back.remote_qpn = c.source_qpn;
@@ -129,8 +126,8 @@ class Pingpong final : public rdma::QpUser {
   void on_error(rdma::Qp&, rdma::WcStatus, Instant) noexcept override {}
 
   Context& context_;
-  Slots slots_;
-  std::string buffer_;
+  Slots buffer_;
+  std::string record_;
   rdma::Qp* qp_ = nullptr;
 };
 
