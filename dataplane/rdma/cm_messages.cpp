@@ -1,8 +1,6 @@
 // IBTA 12.6; where the standard leaves a value open, Linux's choice.
 #include "rdma/cm_messages.hpp"
 
-#include <algorithm>
-
 namespace nbx::rdma {
 namespace {
 
@@ -25,11 +23,6 @@ void choose_source_port(CmTerms& terms) {
 }
 
 std::uint8_t mtu_code(std::uint32_t bytes) { return static_cast<std::uint8_t>(std::bit_width(bytes / 256)); }
-
-template <std::size_t Size>
-void put(ConstBytes from, std::array<std::byte, Size>& to, std::size_t at = 0) {
-  std::ranges::copy(from.first(std::min(from.size(), Size - at)), to.begin() + static_cast<std::ptrdiff_t>(at));
-}
 
 Refusal refusal(wire::RejReason reason, ConstBytes info = {}) {
   Refusal r{.reason = reason, .info_size = static_cast<std::uint8_t>(info.size())};

@@ -2,12 +2,19 @@
 // 12.6.8), what we ask ourselves, and what of it a queue pair gets. No state.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 
 #include "rdma/cm_table.hpp"
 
 namespace nbx::rdma {
+
+/// As much of `from` as fits behind the first `at` bytes.
+template <std::size_t Size>
+void put(ConstBytes from, std::array<std::byte, Size>& to, std::size_t at = 0) {
+  std::ranges::copy(from.first(std::min(from.size(), Size - at)), to.begin() + static_cast<std::ptrdiff_t>(at));
+}
 
 /// Why a REQ is refused; `info` is the additional rejection information (table 102).
 struct Refusal {
