@@ -16,7 +16,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(os.environ.get("NBX_BIN", ROOT / "build/bin"))
-START_LIMIT_S = 20
+START_LIMIT_S = 60      # half a second on a quiet host
 STOP_LIMIT_S = 15
 ASK_LIMIT_S = 10
 
@@ -42,7 +42,7 @@ class Emulator:
         self.log, self.capture = self.folder / "nbxd.log", self.folder / "out.pcapng"
         self.control = next(iter(ports.values())).socket.with_name("nbxd.sock")
         cluster = {"cluster": "vm-suite", "seed": seed, "ports": [], "nodes": [], "ghosts": [],
-                   "capture": {"file": str(self.capture)}, "control": {"socket": str(self.control)}}
+                   "capture": {"file": str(self.capture)}, "control": {"socket": str(self.control)}, "memory": {"size": "160MiB"}}
         for number, (name, port) in enumerate(ports.items()):
             profile = port.profile
             if isinstance(profile, dict):

@@ -27,7 +27,7 @@ def requester(family, mtu):
     return {"name": f"requester-{family}-{mtu}", "mac": f"02:00:00:00:00:{number:02x}",
             "addresses": [f"10.77.0.{number}/24", f"fd77::{number}/64"], "qp_defaults": {"path_mtu": mtu},
             "personalities": [{"rcops": {"connect": {"ipv4": "10.77.0.1", "ipv6": "fd77::1"}[family],
-                                         "port": 7480 + number, "length": BYTES}}]}
+                                         "port": 7480 + number, "length": f"{BYTES}B"}}]}
 
 
 @dataclass
