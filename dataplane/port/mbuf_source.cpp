@@ -2,6 +2,7 @@
 
 #include <rte_errno.h>
 #include <rte_mbuf.h>
+#include <rte_mbuf_pool_ops.h>
 #include <rte_mempool.h>
 
 #include <algorithm>
@@ -30,6 +31,28 @@ Frame& renew(rte_mbuf& mbuf, std::size_t offset) noexcept {
   return frame;
 }
 
+/// What rte_pktmbuf_pool_create() does, but packed across pages: device addresses are virtual ones (--iova-mode=va), so
+/// a buffer need not lie within one page, which would waste half of the memory on ordinary pages.
+rte_mempool* create_pool(const std::string& name, unsigned frames, std::uint16_t room) {
+  const auto element = static_cast<unsigned>(sizeof(rte_mbuf) + private_size + room);
+  rte_pktmbuf_pool_private geometry{};
+  geometry.mbuf_data_room_size = room;
+  geometry.mbuf_priv_size = private_size;
+  rte_mempool* pool = rte_mempool_create_empty(name.c_str(), frames, element, lcore_cache, sizeof geometry,
+                                               SOCKET_ID_ANY, RTE_MEMPOOL_F_NO_IOVA_CONTIG);
+  if (pool == nullptr) {
+    return nullptr;
+  }
+  rte_pktmbuf_pool_init(pool, &geometry);
+  if (rte_mempool_set_ops_byname(pool, rte_mbuf_best_mempool_ops(), nullptr) != 0 ||
+      rte_mempool_populate_default(pool) < 0) {
+    rte_mempool_free(pool);
+    return nullptr;
+  }
+  rte_mempool_obj_iter(pool, rte_pktmbuf_init, nullptr);
+  return pool;
+}
+
 }  // namespace
 
 std::uint64_t pool_bytes(std::size_t frames, std::uint32_t mtu) noexcept {
@@ -41,12 +64,11 @@ Result<std::unique_ptr<MbufSource>> MbufSource::create(const std::string& name, 
   if (data_room(mtu) > UINT16_MAX) {
     return Error{"an MTU of " + std::to_string(mtu) + " does not fit a packet buffer"};
   }
-  rte_mempool* pool = rte_pktmbuf_pool_create(name.c_str(), static_cast<unsigned>(frames), lcore_cache, private_size,
-                                              static_cast<std::uint16_t>(data_room(mtu)), SOCKET_ID_ANY);
+  rte_mempool* pool = create_pool(name, static_cast<unsigned>(frames), static_cast<std::uint16_t>(data_room(mtu)));
   if (pool == nullptr) {
     return Error{"no memory for " + std::to_string(frames) + " packet buffers (" +
                  std::to_string(pool_bytes(frames, mtu) >> 20U) + " MiB): " + rte_strerror(rte_errno) +
-                 "; give more hugepages, or shorten the profile's delay_line_frames"};
+                 "; give the machine more memory, or lower memory.size in the cluster file"};
   }
   return std::unique_ptr<MbufSource>(new MbufSource(pool));
 }

@@ -23,13 +23,15 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::size_t frames_total = 2047;
+constexpr std::size_t small_frames_total = 200'000;
+constexpr std::uint32_t small_mtu = 1500;
 constexpr std::uint32_t mtu = 4200;
 
 class PortTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     auto started = Eal::start({.hugepages = HugepageUse::never,
-                               .memory_bytes = 4 * pool_bytes(frames_total, mtu),
+                               .memory_bytes = pool_bytes(small_frames_total, small_mtu),
                                .pci_devices = {},
                                .log = {}});
     ASSERT_TRUE(started.ok()) << started.error().message;
@@ -110,6 +112,10 @@ TEST_F(PortTest, a_pool_gives_what_it_has_and_takes_it_back) {
     EXPECT_NE(pool.alloc(64), nullptr) << "frames come back";
   }
   EXPECT_EQ(source->in_use(), 1U);  // the last one above was never freed
+}
+
+TEST_F(PortTest, the_memory_asked_for_holds_the_frames_counted_on) {
+  EXPECT_TRUE(MbufSource::create("fits", small_frames_total, small_mtu).ok());
 }
 
 TEST_F(PortTest, what_a_device_does_not_take_waits_and_is_then_refused) {
