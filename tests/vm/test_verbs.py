@@ -15,7 +15,7 @@ from emulator import ROOT, Emulator
 FAMILIES, MTUS = ("ipv4", "ipv6"), (1024, 4096)
 LINK_MTU = {1024: 1500, 4096: 4200}      # of eth0; RDMA's path MTU is the largest that fits
 BYTES = 200_000                          # of each of five bulk operations
-RUN_LIMIT_S = 60
+RUN_LIMIT_S = 30
 
 IMPAIRMENTS = ["ideal", "lossy-1pct-data", "ack-loss", "delay-5ms-jitter-1ms", "reorder", "duplicate",
                "corrupt"]      # files of profiles/
