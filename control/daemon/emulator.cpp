@@ -44,7 +44,6 @@ GhostNetwork ghost_network(const pipeline::ShardPlan& plan) {
     for (const ghost::InterfaceAddress& address : ghost.identity.addresses) {
       network.addresses.push_back(address.ip);
     }
-    network.addresses.push_back(link_local_from_mac(ghost.identity.mac));
   }
   return network;
 }

@@ -163,6 +163,7 @@ pipeline::GhostPlan make_ghost(const config::Ghost& ghost, const config::Port& p
   for (const auto& address : ghost.addresses) {
     out.identity.addresses.push_back({address->ip, address->prefix});
   }
+  out.identity.add_link_local();
   out.identity.vlan_tci = ghost.vlan;
   out.identity.traffic_class = static_cast<std::uint8_t>(ghost.dscp << 2U | static_cast<unsigned>(ghost.ecn));
   out.defaults.path_mtu = config::largest_path_mtu(*port.mtu);

@@ -7,14 +7,9 @@
 namespace nbx::ghost {
 namespace {
 
-/// Every IPv6 host has a link-local address (RFC 4291 2.1); ours is the one that Linux would make.
 std::vector<Identity> with_link_local(std::vector<Identity> ghosts) {
   for (Identity& ghost : ghosts) {
-    const bool given =
-        std::ranges::any_of(ghost.addresses, [](const InterfaceAddress& a) { return a.ip.is_link_local_v6(); });
-    if (!given) {
-      ghost.addresses.push_back({link_local_from_mac(ghost.mac), 64});
-    }
+    ghost.add_link_local();
   }
   return ghosts;
 }
@@ -35,6 +30,12 @@ void Directory::Table::insert(const IpAddress& ip, GhostId ghost) noexcept {
   Entry& entry = entries_[probe(ip)];
   if (entry.ghost == no_ghost) {
     entry = {ip, ghost};
+  }
+}
+
+void Identity::add_link_local() {
+  if (std::ranges::none_of(addresses, [](const InterfaceAddress& a) { return a.ip.is_link_local_v6(); })) {
+    addresses.push_back({link_local_from_mac(mac), 64});
   }
 }
 

@@ -18,10 +18,12 @@ struct InterfaceAddress {
 struct Identity {
   std::string name;
   Mac mac;
-  std::vector<InterfaceAddress> addresses;  // IPv4 and IPv6; the link-local IPv6 address is added by the directory
+  std::vector<InterfaceAddress> addresses;  // IPv4 and IPv6
   std::uint16_t vlan_tci = 0;
   std::uint8_t traffic_class = 0;  // of packets that the ghost originates
 
+  /// Every IPv6 host has a link-local address (RFC 4291 2.1): unless one is given, the one that Linux would make.
+  void add_link_local();
   /// The address to talk to `peer` from: of its family, link-local to link-local; nullptr when there is none.
   [[nodiscard]] const IpAddress* source_for(const IpAddress& peer) const noexcept;
 };
