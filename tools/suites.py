@@ -243,6 +243,8 @@ SUITES = [
           (build_sanitized,)),
     Suite("fuzz", f"each libFuzzer target for {FUZZ_S} s", fuzz, (build_sanitized,)),
     Suite("tidy", f"clang-tidy, at most {TIDY_LIMIT_S} s", tidy, (build_sanitized,)),
+    Suite("integration", "nbxd between network namespaces, an ordinary kernel as the peer",
+          pytest_suite("tests/integration", 180)),
     Suite("vm", "a Linux kernel with soft-RoCE against ghosts", pytest_suite("tests/vm", 600)),
 ]
 

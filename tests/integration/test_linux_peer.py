@@ -36,6 +36,7 @@ nodes:
 ghosts:
   - {{name: ghost0, port: p0, mac: "02:00:00:00:00:09", addresses: [10.77.0.9/24, "fd77::9/64"], personalities: [perftest]}}
   - {{name: ghost1, port: p0, mac: "02:00:00:00:00:0a", addresses: [10.77.0.10/24]}}
+memory: {{size: 64MiB}}
 control: {{socket: {folder}/nbxd.sock}}
 report: {folder}/report.json
 """
@@ -145,7 +146,7 @@ def nbxd(node, tmp_path_factory):
     folder = tmp_path_factory.mktemp("nbxd")
     mac = json.loads(node.run("ip", "-j", "link", "show", "eth0").stdout)[0]["address"]
     (folder / "cluster.yaml").write_text(CLUSTER.format(folder=folder, mac=mac))
-    (folder / "clean.yaml").write_text("description: nothing happens\n")
+    (folder / "clean.yaml").write_text("description: slow enough for little memory\nboth: {rate: 1Gb/s}\n")
     one = Nbxd(folder)
     one.start()
     yield one
