@@ -8,7 +8,7 @@ from emulator import Emulator
 
 GID = {"ipv4": GHOST_IPV4, "ipv6": GHOST_IPV6}      # RoCE goes by GID; the programs' own TCP connection is IPv4
 PERFTEST = ["ib_write_bw -n 200", "ib_write_bw -n 200 -m 1024", "ib_read_bw -n 200", "ib_read_bw -n 200 -m 1024",
-            "ib_send_bw -n 200", "ib_send_bw -n 200 -m 1024", "ib_send_bw -n 200 -b", "ib_atomic_bw -n 200",
+            "ib_send_bw -n 200", "ib_send_bw -n 200 -m 1024", "ib_atomic_bw -n 200",
             "ib_write_lat -n 100", "ib_read_lat -n 100", "ib_send_lat -n 100 -e", "ib_atomic_lat -n 100",
             "ib_write_bw -n 100 -c UC -s 8192", "ib_send_bw -n 100 -c UC -s 8192", "ib_send_bw -n 100 -c UD -s 2048",
             "ib_send_lat -n 100 -c UD -e", "ib_write_bw -n 100 -R", "ib_send_bw -n 100 -R"]

@@ -16,7 +16,7 @@
 #include <string.h>
 
 enum { bulk_max = 1 << 20, control_offset = bulk_max + 256, memory_size = bulk_max + 4096, signal_bytes = 16 };
-enum { ack_timeout_exponent = 14 };  // 4.096 us * 2^14 = 67 ms: losses cost little time
+enum { ack_timeout_exponent = 16 };  // 4.096 us * 2^16 = 0.27 s: a loss costs little, a slow machine is no loss
 
 struct advertisement {
   uint64_t address;
