@@ -38,6 +38,7 @@ class Pair:
     service: int = None  # connected by the CM on this service
     established_ns: int = None
     ids: frozenset = frozenset()  # communication ids of both ends
+    private_data: bytes = b""     # of the server's REP
 
 
 def cm_pairs(all_packets):
@@ -54,7 +55,7 @@ def cm_pairs(all_packets):
             # The start PSN in a message is the one from which its receiver will send.
             pairs[local] = Pair(word(mad, 36), word(req, 56), word(req, 68), word(mad, 44), server_ip=p.source,
                                 client_ip=p.destination, service=struct.unpack_from(">Q", req, 32)[0],
-                                mtu=128 << (req[74] >> 4), ids=frozenset({local, remote}))
+                                mtu=128 << (req[74] >> 4), ids=frozenset({local, remote}), private_data=bytes(mad[60:256]).rstrip(b"\0"))
         elif attribute == CM_RTU:
             remote = struct.unpack_from(">I", mad, 28)[0]
             pairs[remote].established_ns = p.time_ns
@@ -137,6 +138,7 @@ class Conversation:
                             **common, "receives": receives, "requests": requests})
             else:
                 listeners[pair.service].append({"service_id": pair.service, "receives": receives, "requests": requests,
+                                                "private_data": {"hex": pair.private_data.hex()},
                                                 "qp": {"qpn": pair.server_qpn, "rq_psn": pair.client_psn, **common}})
         ghost = {"name": "server", "port": "p0", "mac": self.server_mac, "addresses": ["10.77.0.1/24"], "memory": memory,
                  "qps": qps, "listen": [one for several in listeners.values() for one in several]}
