@@ -123,9 +123,14 @@ std::optional<Error> Emulator::start_eal() {
   eal.memory_bytes = config_.memory.size->value;
   eal.log = [](std::string_view line) { spdlog::debug("DPDK: {}", line); };
   for (const config::Port& port : config_.ports) {
-    if (port::is_pci_address(*port.device)) {
-      eal.pci_devices.push_back(*port.device);
+    if (!port::is_pci_address(*port.device)) {
+      continue;
     }
+    if (!port::pci_function_exists(*port.device)) {
+      return at(port.device.pos, "port " + *port.name + ": this machine has no PCI device " + *port.device +
+                                     "; lspci -D lists what there is");
+    }
+    eal.pci_devices.push_back(*port.device);
   }
   auto started = port::Eal::start(eal);
   if (!started) {

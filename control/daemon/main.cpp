@@ -34,6 +34,7 @@ struct Options {
 
 constexpr const char* example = R"(Example: a virtual machine whose NIC is on /tmp/p0.sock, and one ghost.
 
+  cluster: example
   ports:
     - {name: p0, device: "net_vhost0,iface=/tmp/p0.sock", profile: wan-30ms}
   ghosts:

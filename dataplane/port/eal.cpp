@@ -55,7 +55,8 @@ Result<bool> choose_hugepages(const EalConfig& config) {
     return Error{hugepage_remedy(needed, free)};
   }
   if (!config.pci_devices.empty()) {
-    return Error{"a PCI device cannot work without huge pages: " + hugepage_remedy(needed, free)};
+    return Error{"the PCI device " + config.pci_devices.front() +
+                 " cannot work without huge pages: " + hugepage_remedy(needed, free)};
   }
   return false;
 }
@@ -151,7 +152,12 @@ Result<std::unique_ptr<Eal>> Eal::start(const EalConfig& config) {
   return eal;
 }
 
-Eal::~Eal() { rte_eal_cleanup(); }
+Eal::~Eal() {
+  const std::filesystem::path runtime_dir = rte_eal_get_runtime_dir();
+  rte_eal_cleanup();
+  std::error_code none;
+  std::filesystem::remove_all(runtime_dir, none);  // ours alone, by --file-prefix; DPDK leaves it
+}
 
 std::string Eal::take_last_words() { return log_->take_last_words(); }
 
@@ -168,6 +174,12 @@ bool is_pci_address(std::string_view device) noexcept {
     }
   }
   return (colons == 1 || colons == 2) && dots == 1;
+}
+
+bool pci_function_exists(std::string_view device) {
+  const std::string address(device.substr(0, device.find(',')));
+  const std::filesystem::path functions = "/sys/bus/pci/devices";
+  return std::filesystem::exists(functions / address) || std::filesystem::exists(functions / ("0000:" + address));
 }
 
 RegisteredThread::RegisteredThread() { static_cast<void>(rte_thread_register()); }

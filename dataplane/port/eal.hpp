@@ -49,6 +49,8 @@ class Eal {
 
 /// Whether a device string names a PCI function: [domain:]bus:device.function, options behind a comma.
 [[nodiscard]] bool is_pci_address(std::string_view device) noexcept;
+/// Whether this machine has the PCI function that a device string names.
+[[nodiscard]] bool pci_function_exists(std::string_view device);
 
 /// Makes the calling thread one that DPDK's per-thread caches know, for as long as the object lives.
 class RegisteredThread {
