@@ -1,3 +1,5 @@
+// Completions and the error state (IBTA volume 1, 10.3.1.6 and 10.8). Invariant: a request or receive completes once,
+// in the order of its queue; after on_error() nothing completes any more.
 #include "rdma/core.hpp"
 
 namespace nbx::rdma {
@@ -34,7 +36,7 @@ Region* Core::local_region(const Qp& qp, const Sge& sge, std::uint8_t access) no
 
 void Core::activate(QueuePair& qp) noexcept {
   TurnLink& link = qp;
-  if (!qp.destroyed && !link.linked()) {
+  if (!link.linked()) {  // a destroyed one is linked among the destroyed
     turns.push_back(link);
   }
 }

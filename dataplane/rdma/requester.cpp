@@ -562,7 +562,7 @@ void Requester::wait_until(QueuePair& qp, Waiting why, Instant deadline) noexcep
   qp.requester.waiting = why;
   qp.requester.deadline = deadline;
   TimerNode& node = qp;
-  if (!qp.destroyed && (!node.linked() || deadline < node.due)) {
+  if (!node.linked() || deadline < node.due) {
     core_.wheel.arm(node, deadline);
   }
 }

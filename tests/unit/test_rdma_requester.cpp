@@ -422,6 +422,21 @@ TEST(requester, late_acknowledgement_overtakes_the_retry) {
   EXPECT_THAT(statuses(d), ElementsAre(WcStatus::success));
 }
 
+TEST(requester, acknowledgement_ahead_of_the_retry_opens_the_whole_window) {
+  rdma::QpAttr attr = Dialogue::default_attr();
+  attr.max_outstanding_packets = 12;
+  Dialogue d{attr, {.burst = 1}};
+  d.post(request(WrOpcode::rdma_write, 40 * mtu));
+  EXPECT_EQ(d.replies().size(), 12U);
+  d.pass(timeout);
+  EXPECT_TRUE(d.endpoint.transport->progress(d.now)) << "not everything again in one call";
+  d.receive(ack(5010));
+  std::vector<Packet> sent = d.replies();
+  std::erase_if(sent, [](const Packet& p) { return p.psn < 5011; });
+  ASSERT_EQ(sent.size(), 12U);
+  EXPECT_EQ(sent.back().psn, 5022U);
+}
+
 TEST(requester, stale_acknowledgements_are_dropped) {
   Dialogue d;
   d.post(request(WrOpcode::send, 0));

@@ -225,6 +225,13 @@ TEST(responder, answers_keep_the_order_of_requests) {
       << "the response acknowledges 1000, the NAK acknowledges 1002";
 }
 
+TEST(responder, response_acknowledges_what_is_before_it) {
+  Dialogue d;
+  d.receive(write_only(1000, pattern(4), base + 0x1000));
+  d.receive(read_request(1001, 4));
+  EXPECT_THAT(d.replies(), ElementsAre(response(rc_rdma_read_response_only, 1001, Bytes(4), 2)));
+}
+
 TEST(responder, psn_wraps_at_24_bits) {
   rdma::QpAttr attr = Dialogue::default_attr();
   attr.rq_psn = Psn{0xfffffe};
