@@ -364,7 +364,9 @@ struct ControlKeys {
 template <class V>
 void describe(V& v, ControlKeys& x) {
   v.about({.name = "control", .doc = "How commands reach the emulator.", .shorthand = "socket"});
-  v.field("socket", x.socket, "Path of the socket.", {.fallback = "`nbxd.sock` in `/run/nbx`, or `$XDG_RUNTIME_DIR`"});
+  v.field(
+      "socket", x.socket, "Path of the socket.",
+      {.fallback = "`$XDG_RUNTIME_DIR/nbxd.sock`; without it `/run/nbxd.sock` for root, `/tmp/nbxd-UID.sock` else"});
 }
 template <class V>
 void describe(V& v, Memory& x) {
