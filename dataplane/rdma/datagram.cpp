@@ -1,3 +1,8 @@
+// Datagrams: each packet stands for itself.
+//
+//   in:   P_Key (admission) -> Q_Key -> a receive -> length -> stored, completed;  else dropped and counted
+//         to QP1: P_Key -> the GSI Q_Key -> 256 bytes -> the handler of MADs
+//   out:  checked when posted, sent by transmit(), completed when sent
 #include "rdma/datagram.hpp"
 
 #include <cstring>
