@@ -20,6 +20,24 @@ struct Recorded {
   Bytes mad;
 };
 
+/// The PSN of the first request that `qpn` gets in `file` behind the CM message `rep`.
+std::optional<Psn> first_psn_to(Qpn qpn, const Recorded& rep, const std::string& file) {
+  bool connected = false;
+  for (const auto& record : test::read_pcap(NBX_CAPTURES "/" + file)) {
+    wire::Parsed parsed;
+    if (wire::parse(record.bytes, {}, parsed) != Drop::none || parsed.kind != wire::FrameKind::roce_v2) {
+      continue;
+    }
+    connected = connected || std::ranges::equal(wire::payload(record.bytes, parsed), rep.mad);
+    const bool request = !parsed.op().has(wire::ext::aeth);
+    if (connected && request && parsed.dest_qpn == qpn &&
+        wire::destination_ip(record.bytes, parsed) == rep.path.source_ip) {
+      return parsed.psn;
+    }
+  }
+  return std::nullopt;
+}
+
 /// The CM messages of `file`, connection by connection, each from its REQ on.
 std::vector<std::vector<Recorded>> connections_in(const std::string& file) {
   std::vector<std::vector<Recorded>> connections;
@@ -142,6 +160,8 @@ void KernelCm::compare_passive(const std::vector<Recorded>& messages) {
   expected.local_qpn = rep.local_qpn;
   expected.starting_psn = rep.starting_psn;
   EXPECT_EQ(rep, expected);
+  EXPECT_EQ(host.qps.at(host.asked)->attr().rq_psn, rep.starting_psn);
+  EXPECT_EQ(host.qps.at(host.asked)->attr().sq_psn, req.starting_psn);
   play<wire::CmRtu>(host, messages.at(2), names);
   EXPECT_TRUE(host.endpoint.sent(now).empty());
   ASSERT_EQ(host.log, std::vector<std::string>{"established"});
@@ -176,6 +196,9 @@ void KernelCm::compare_active(const std::vector<Recorded>& messages) {
   expected.starting_psn = req.starting_psn;
   EXPECT_EQ(req, expected);
   play<wire::CmRep>(host, messages.at(1), names);
+  const auto rep = decoded<wire::CmRep>(messages[1]);
+  EXPECT_EQ(host.qps.at(id)->attr().sq_psn, first_psn_to(rep.local_qpn, messages[1], GetParam()));
+  EXPECT_EQ(host.qps.at(id)->attr().rq_psn, req.starting_psn);
   auto rtu_expected = decoded<wire::CmRtu>(messages.at(2));
   rtu_expected.transaction_id = req.transaction_id;
   rtu_expected.local_comm_id = req.local_comm_id;
