@@ -82,7 +82,7 @@ std::vector<std::string> arguments(const EalConfig& config, bool on_hugepages) {
 
 }  // namespace
 
-/// A stdio stream that DPDK writes its log to: whole lines go on to the owner, the last one is remembered.
+/// A stdio stream that DPDK writes its log to: whole lines go on to the owner.
 class Eal::Log {
  public:
   explicit Log(std::function<void(std::string_view)> sink) : sink_(std::move(sink)) {
@@ -99,10 +99,15 @@ class Eal::Log {
   Log(Log&&) = delete;
   Log& operator=(Log&&) = delete;
 
-  std::string take_last_words() {
+  std::string take_first_words() {
     std::fflush(stream_);
     const std::scoped_lock lock(mutex_);
-    return std::exchange(last_, {});
+    return std::exchange(first_, {});
+  }
+  std::string last_words() {
+    std::fflush(stream_);
+    const std::scoped_lock lock(mutex_);
+    return last_;
   }
 
  private:
@@ -115,6 +120,7 @@ class Eal::Log {
     partial_ += text;
     for (std::size_t end = partial_.find('\n'); end != std::string::npos; end = partial_.find('\n')) {
       last_ = partial_.substr(0, end);
+      first_ = first_.empty() ? last_ : first_;
       partial_.erase(0, end + 1);
       if (sink_) {
         sink_(last_);
@@ -126,6 +132,7 @@ class Eal::Log {
   std::FILE* stream_ = nullptr;
   std::mutex mutex_;
   std::string partial_;
+  std::string first_;  // since it was taken
   std::string last_;
 };
 
@@ -144,7 +151,7 @@ Result<std::unique_ptr<Eal>> Eal::start(const EalConfig& config) {
   // rte_eal_init() pins the calling thread to its lcore's set, which is every processor: nothing to restore.
   auto log = std::make_unique<Log>(config.log);
   if (rte_eal_init(static_cast<int>(argv.size()), argv.data()) < 0) {
-    return Error{std::string("DPDK did not start: ") + rte_strerror(rte_errno) + ": " + log->take_last_words()};
+    return Error{std::string("DPDK did not start: ") + rte_strerror(rte_errno) + ": " + log->last_words()};
   }
   std::unique_ptr<Eal> eal(new Eal);
   eal->log_ = std::move(log);
@@ -159,7 +166,7 @@ Eal::~Eal() {
   std::filesystem::remove_all(runtime_dir, none);  // ours alone, by --file-prefix; DPDK leaves it
 }
 
-std::string Eal::take_last_words() { return log_->take_last_words(); }
+std::string Eal::take_first_words() { return log_->take_first_words(); }
 
 bool is_pci_address(std::string_view device) noexcept {
   const std::string_view address = device.substr(0, device.find(','));

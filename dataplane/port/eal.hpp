@@ -36,8 +36,9 @@ class Eal {
   Eal& operator=(Eal&&) = delete;
 
   [[nodiscard]] bool on_hugepages() const noexcept { return on_hugepages_; }
-  /// What DPDK said last, for error messages; then forgotten.
-  [[nodiscard]] std::string take_last_words();
+  /// The first thing that DPDK said since it was asked last, for error messages: a driver comes to the point at once,
+  /// and those above it only repeat that it failed.
+  [[nodiscard]] std::string take_first_words();
 
  private:
   class Log;

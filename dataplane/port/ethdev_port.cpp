@@ -28,21 +28,18 @@ std::optional<std::uint16_t> find_port(std::string name) {
   return std::nullopt;
 }
 
+/// DPDK's own words say more than its error codes.
+std::string words_or(Eal& eal, const std::string& otherwise) {
+  std::string words = eal.take_first_words();
+  return words.empty() ? otherwise : words;
+}
+
 Error not_found(Eal& eal, const std::string& device, const std::string& cause) {
-  std::string message = "device '" + device + "': " + cause;
-  if (const std::string words = eal.take_last_words(); !words.empty()) {
-    message += " (" + words + ")";
-  }
-  if (is_pci_address(device)) {
-    message +=
-        "; see the address in lspci, and bind it to vfio-pci with dpdk-devbind.py (mlx5 stays with its kernel "
-        "driver)";
-  } else {
-    message +=
-        "; virtual devices are written DRIVERn,KEY=VALUE,… as in net_vhost0,iface=/run/nbx/p0.sock, and their "
-        "driver must be installed (librte-net-*)";
-  }
-  return Error{message};
+  const char* remedy = is_pci_address(device)
+                           ? "; bind it to vfio-pci with dpdk-devbind.py (mlx5 stays with its kernel driver)"
+                           : "; virtual devices are written DRIVERn,KEY=VALUE,… as in "
+                             "net_vhost0,iface=/run/nbx/p0.sock, and their driver must be installed (librte-net-*)";
+  return {"device '" + device + "': " + words_or(eal, cause) + remedy};
 }
 
 }  // namespace
@@ -55,7 +52,7 @@ Result<std::unique_ptr<EthdevPort>> EthdevPort::open(Eal& eal, const EthdevConfi
       return *error;
     }
   }
-  static_cast<void>(eal.take_last_words());
+  static_cast<void>(eal.take_first_words());
   if (!is_pci_address(device)) {  // PCI functions were probed when DPDK started
     if (find_port(name)) {
       return Error{"device '" + name + "' is named twice; every port needs a device of its own"};
@@ -71,7 +68,7 @@ Result<std::unique_ptr<EthdevPort>> EthdevPort::open(Eal& eal, const EthdevConfi
   std::unique_ptr<EthdevPort> port(new EthdevPort(*id));
   if (const auto error = port->configure(config, source)) {
     std::string message = "device '" + device + "': " + error->message;
-    if (const std::string words = eal.take_last_words(); !words.empty()) {
+    if (const std::string words = eal.take_first_words(); !words.empty()) {
       message += " (" + words + ")";
     }
     return Error{message};
