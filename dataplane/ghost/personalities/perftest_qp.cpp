@@ -9,6 +9,7 @@ namespace {
 constexpr std::uint8_t peer_access =
     rdma::access::remote_write | rdma::access::remote_read | rdma::access::remote_atomic;
 constexpr std::uint32_t perftest_qkey = 0x1111'1111;
+constexpr std::uint8_t reads_max = 128;  // what a client that has as many may keep outstanding; rxe has 128
 
 }  // namespace
 
@@ -20,6 +21,7 @@ PerftestQp::PerftestQp(Context& context)
   rdma::QpAttr attr = context_.defaults.qp_attr();
   attr.adopt_peer = true;  // the hand-shake does not tell -c
   attr.access = peer_access;
+  attr.max_dest_rd_atomic = reads_max;
   attr.qkey = perftest_qkey;
   attr.max_recv_wr = receives;
   attr.report_writes = true;
@@ -54,7 +56,7 @@ void PerftestQp::connect(const PerftestEnd& peer, const wire::Path& path, std::u
 
 PerftestEnd PerftestQp::end(const IpAddress& own_gid) const {
   PerftestEnd own;
-  own.out_reads = peer_.out_reads;
+  own.out_reads = std::min<std::uint32_t>(peer_.out_reads, reads_max);
   own.qpn = qp_->qpn().value;
   own.psn = qp_->attr().sq_psn.value;
   own.rkey = kind_ == PerftestKind::send ? 0 : region_.key();
