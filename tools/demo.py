@@ -55,10 +55,10 @@ def run_profile(name, node, socket):
 
 
 def table(rows):
-    lines = [f"{'test':<16} {'profile':<14} {'the real node says':<28} the emulator counted"]
+    lines = [f"{'test':<16} {'profile':<14} {'the real node says':<32} the emulator counted"]
     for test, profile, figure, unit, counted in rows:
         what = ", ".join(f"{count} {name}" for name, count in counted.items() if count)
-        lines.append(f"{test:<16} {profile:<14} {figure + ' ' + unit:<28} {what}")
+        lines.append(f"{test:<16} {profile:<14} {figure + ' ' + unit:<32} {what}")
     return "\n".join(lines)
 
 
