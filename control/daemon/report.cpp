@@ -27,6 +27,8 @@ template <class... F>
 struct Overloaded : F... {
   using F::operator()...;
 };
+template <class... F>
+Overloaded(F...) -> Overloaded<F...>;
 
 /// The share of the frames it matches that a selector takes in the long run; nullopt for a list.
 std::optional<double> share(const fabric::Selector& selector) {
