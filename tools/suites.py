@@ -100,7 +100,7 @@ def build_release():
 def build_sanitized():
     if not (SANITIZED / "build.ninja").exists():
         launcher = "ccache " if run(["sh", "-c", "command -v ccache"], 10)[0] == 0 else ""
-        status, output = run(["meson", "setup", SANITIZED, "--buildtype=debugoptimized", "-Dfuzz=true",
+        status, output = run(["meson", "setup", SANITIZED, "-Doptimization=1", "-Ddebug=true", "-Dfuzz=true",
                               "-Db_sanitize=address,undefined", "-Db_lundef=false"],
                              60, CC=launcher + "clang", CXX=launcher + "clang++")
         if status:
