@@ -8,7 +8,6 @@ namespace nbx::rdma {
 
 namespace {
 constexpr std::uint32_t variant_bits = 8;
-constexpr std::uint32_t variant_mask = 0xff;
 }  // namespace
 
 Region::Region(const RegionSpec& spec) : spec_(spec), storage_(spec.backing == Backing::memory ? spec.length : 0) {}
