@@ -13,9 +13,9 @@ namespace nbx {
 
 }  // namespace nbx
 
-#define NBX_CHECK(condition) \
-  do {                       \
-    if (!(condition)) {      \
+#define NBX_CHECK(condition)                               \
+  do {                                                     \
+    if (!(condition)) {                                    \
       ::nbx::check_failed(#condition, __FILE__, __LINE__); \
-    }                        \
+    }                                                      \
   } while (false)

@@ -101,7 +101,7 @@ struct Completion {
   bool invalidated = false;  // imm_data is the rkey that the peer invalidated
   std::uint32_t byte_len = 0;
   std::uint32_t imm_data = 0;
-  Qpn source_qpn{};   // UD receives
+  Qpn source_qpn{};    // UD receives
   IpAddress source{};  // UD receives
 };
 
@@ -115,18 +115,18 @@ struct QpAttr {
   Psn rq_psn{};
   std::uint32_t path_mtu = 1024;  // bytes: 256, 512, 1024, 2048 or 4096
   std::uint16_t pkey = wire::default_pkey;
-  std::uint32_t qkey = 0;          // UD
-  std::uint8_t access = 0;         // access:: bits that the peer may use
-  std::uint8_t timeout = 14;       // local ACK timeout: 4.096 us * 2^timeout, 0: never (9.7.6.1.3)
-  std::uint8_t retry_cnt = 7;      // 0..7
-  std::uint8_t rnr_retry = 7;      // 0..6; 7: without limit (9.7.5.2.8)
-  std::uint8_t min_rnr_timer = 12;  // code of table 45, sent in RNR NAKs
+  std::uint32_t qkey = 0;                // UD
+  std::uint8_t access = 0;               // access:: bits that the peer may use
+  std::uint8_t timeout = 14;             // local ACK timeout: 4.096 us * 2^timeout, 0: never (9.7.6.1.3)
+  std::uint8_t retry_cnt = 7;            // 0..7
+  std::uint8_t rnr_retry = 7;            // 0..6; 7: without limit (9.7.5.2.8)
+  std::uint8_t min_rnr_timer = 12;       // code of table 45, sent in RNR NAKs
   std::uint8_t max_rd_atomic = 16;       // outstanding READs and atomics as requester
   std::uint8_t max_dest_rd_atomic = 16;  // as responder: depth of the replay store
   std::uint32_t max_send_wr = 256;
   std::uint32_t max_recv_wr = 256;
   std::uint32_t max_outstanding_packets = 256;  // request packets in flight as requester
-  bool report_writes = false;       // call QpUser::on_write
+  bool report_writes = false;                   // call QpUser::on_write
   bool adopt_peer = false;          // `type` and `path_mtu` are guesses: the first packet that arrives tells
   bool end_to_end_credits = false;  // tell the peer how many receives are posted (9.7.7.2)
 };
