@@ -138,14 +138,13 @@ def tracked(*suffixes):
 
 
 def formatting():
+    checks = [("clang-format --dry-run -Werror", name) for name in tracked(*CPP_SUFFIXES)]
+    checks += [("shellcheck", name) for name in tracked("") if (ROOT / name).read_bytes().startswith(b"#!/bin/sh")]
     outcome = Outcome()
-    for name in tracked(*CPP_SUFFIXES):
-        status, output = run(["clang-format", "--dry-run", "-Werror", name], 60)
-        outcome.judge(f"clang-format {name}", status and tail(output, 4))
-    for name in tracked(""):
-        if (ROOT / name).read_bytes().startswith(b"#!/bin/sh"):
-            status, output = run(["shellcheck", name], 60)
-            outcome.judge(f"shellcheck {name}", status and tail(output, 8))
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        results = pool.map(lambda check: run([*check[0].split(), check[1]], 60), checks)
+        for (tool, name), (status, output) in zip(checks, results):
+            outcome.judge(f"{tool.split()[0]} {name}", status and tail(output, 8))
     return outcome
 
 
