@@ -157,7 +157,9 @@ TEST_P(CmLink, any_message_at_any_time_is_survived) {
 
 TEST(CmChurn, ten_thousand_connections_leave_nothing) {
   TwoParties world(7, 0.0, 0.0, 0.0);
-  auto [a, b, link] = std::tie(world.a, world.b, world.link);
+  auto& a = world.a;
+  auto& b = world.b;
+  auto& link = world.link;
   a.host.then_established = [&a](ConnectionId id, Instant now) { a.host.cm.disconnect(id, now); };
   std::set<std::uint32_t> ids;
   for (unsigned i = 0; i < 10'000; ++i) {
