@@ -27,7 +27,7 @@ Json schema_of(const Type& type) {
   }
   const Json element = schema_of(type.element.front());
   Json list = {{"type", "array"}, {"items", element}};
-  return type.one_or_many ? Json{{"anyOf", {element, list}}} : list;
+  return type.one_or_many ? Json::object({{"anyOf", Json::array({element, list})}}) : list;
 }
 
 /// Exactly one of the keys of a choice, or at most one.
@@ -35,13 +35,13 @@ Json exclusion(const Structure& structure, int choice) {
   Json alternatives = Json::array();
   for (const Key& key : structure.keys) {
     if (key.choice == choice) {
-      alternatives.push_back({{"required", {key.name}}});
+      alternatives.push_back(Json::object({{"required", Json::array({key.name})}}));
     }
   }
   if (!structure.choices[static_cast<std::size_t>(choice)].required) {
-    alternatives.push_back({{"not", {{"anyOf", alternatives}}}});
+    alternatives.push_back(Json::object({{"not", Json::object({{"anyOf", alternatives}})}}));
   }
-  return {{"oneOf", alternatives}};
+  return Json::object({{"oneOf", alternatives}});
 }
 
 Json mapping_schema(const Structure& structure) {
@@ -92,7 +92,7 @@ bool may_be_bare(const Key& key) {
 }
 
 Json structure_schema(const Structure& structure) {
-  Json alternatives = {mapping_schema(structure)};
+  Json alternatives = Json::array({mapping_schema(structure)});
   if (!structure.shorthand.empty()) {
     alternatives.push_back(schema_of(key_named(structure, structure.shorthand).type));
   }
@@ -103,9 +103,9 @@ Json structure_schema(const Structure& structure) {
         names.push_back(key.name);
       }
     }
-    alternatives.push_back({{"enum", names}});
+    alternatives.push_back(Json::object({{"enum", names}}));
   }
-  Json out = alternatives.size() == 1 ? alternatives.front() : Json{{"anyOf", alternatives}};
+  Json out = alternatives.size() == 1 ? alternatives.front() : Json::object({{"anyOf", alternatives}});
   if (!structure.doc.empty()) {
     out["description"] = structure.doc;
   }

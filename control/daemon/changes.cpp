@@ -78,7 +78,7 @@ Result<Json> change_capture(Emulator& emulator, const Json& request) {
     if (const auto error = emulator.capture().stop()) {
       return Error{"the capture ended early: " + error->message};
     }
-    return Json{{"files", files}};
+    return Json::object({{"files", files}});
   }
   if (action != "start" || text_at(request, "file").empty()) {
     return Error{"a capture is started with a file, or stopped"};
@@ -90,7 +90,7 @@ Result<Json> change_capture(Emulator& emulator, const Json& request) {
   if (const auto error = emulator.capture().start(order)) {
     return *error;
   }
-  return Json{{"files", emulator.capture().files()}};
+  return Json::object({{"files", emulator.capture().files()}});
 }
 
 Result<Json> load_profile(Emulator& emulator, const Json& request) {

@@ -138,9 +138,9 @@ TEST_F(PortTest, what_a_device_does_not_take_waits_and_is_then_refused) {
       pool.free(*frame);
     }
     EXPECT_EQ(n, 6U) << "1024 may wait";
-    EXPECT_FALSE(port->transmit(out, refused, Instant{0} + milliseconds{9}));
+    EXPECT_FALSE(port->transmit(out, refused, Instant{0} + milliseconds{999}));
     EXPECT_TRUE(refused.empty());
-    EXPECT_FALSE(port->transmit(out, refused, Instant{0} + milliseconds{11}));
+    EXPECT_FALSE(port->transmit(out, refused, Instant{0} + milliseconds{1001}));
     for (n = 0; Frame* frame = refused.pop_front(); ++n) {
       pool.free(*frame);
     }
