@@ -125,7 +125,7 @@ class ShardRig {
   }
 
   pipeline::ShardPlan plan_;
-  SlabSource frames_{4096, 9600};
+  SlabSource frames_{512, 9600};
   Instant now_{};
   std::vector<Sent> sent_;
   std::vector<Bytes> kernel_;
