@@ -17,7 +17,7 @@ from conversation import CM_DREP, CM_DREQ, CM_REP, CM_REQ, REQUESTS, RESPONSES, 
 from roce import ACK, RESPONSE, decode, icrc, packets, records
 
 TESTS = Path(__file__).resolve().parent.parent
-NBX = Path(os.environ.get("NBX_BIN", TESTS.parent / "build/bin")) / "nbx"
+NBX = Path(os.environ.get("NBX_BIN", TESTS.parent / "build/bin")).resolve() / "nbx"
 LOST_EVERY = 7  # RoCEv2 frames of rxe-loss that never arrived, see captures/README.md
 CONVERSATIONS = [("rxe-ops", 0), ("rxe-cm", 0), ("rxe-cm", 1), ("rxe-pingpong", None), ("rxe-perftest", None),
                  ("rxe-perftest", 0), ("rxe-perftest", 1)]
