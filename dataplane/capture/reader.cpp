@@ -24,9 +24,8 @@ constexpr std::size_t statistics_header_size = 12;
 constexpr const char* ends_early = "the file ends in the middle";
 
 std::int64_t saturated(int128 ns) {
-  constexpr int128 low = std::numeric_limits<std::int64_t>::min();
-  constexpr int128 high = std::numeric_limits<std::int64_t>::max();
-  return static_cast<std::int64_t>(std::clamp(ns, low, high));
+  constexpr int128 furthest = std::numeric_limits<std::int64_t>::max() / 2;  // the difference of any two fits
+  return static_cast<std::int64_t>(std::clamp(ns, -furthest, furthest));
 }
 
 /// Section 4.2: if_tsresol is a negative power of 10, or of 2 when the most significant bit is set.
