@@ -1,0 +1,112 @@
+// A communicator as its ghost ranks live it: root check-in, bootstrap ring, all-gathers, peer and graph exchange,
+// connection records, split, close. All ghost ranks of a communicator are one object: between neighbouring ghosts
+// nothing is sent.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ghost/personality.hpp"
+#include "nccl-glue/net/net.hpp"
+#include "nccl-glue/wire/version.hpp"
+
+namespace nbx::nccl {
+
+using UniqueId = std::array<std::byte, 128>;
+
+/// Where a rank lives. Ranks with the same node share a host hash.
+struct RankPlace {
+  bool real = false;
+  GhostId ghost = no_ghost;  // ghost ranks: whose addresses it uses
+  std::uint32_t node = 0;    // ghost ranks of one emulated host have the same
+  std::uint8_t local = 0;    // rank within the node
+};
+
+struct CommSpec {
+  const Version* version = nullptr;
+  UniqueId id{};
+  std::vector<RankPlace> ranks;
+  std::uint16_t port_base = 0;  // NET/IB side connections at port_base + 1; per local rank l: ring listener at
+                                // +16+3l, root reply at +17+3l, P2P at +18+3l
+  int compute_capability = 90;
+  bool cu_mem = false;  // false: every connection is made during initialisation (eager)
+  NetConfig net{};
+};
+
+/// The rings and trees that all ranks compute from the graph exchange.
+struct Topology {
+  int channels = 0;
+  std::vector<std::vector<std::int32_t>> ring;  // [channel][position]: rank; position 0 is rank 0
+  struct TreeNode {
+    std::int32_t parent = -1;
+    std::array<std::int32_t, 3> children{-1, -1, -1};
+  };
+  std::vector<std::vector<TreeNode>> tree;  // [channel][rank]
+};
+
+/// One network connection between a real rank and a ghost rank.
+struct Edge {
+  std::int32_t ghost_rank = -1;
+  std::int32_t real_rank = -1;
+  bool to_real = false;      // the ghost sends
+  bool collective = true;    // false: send/recv (connection index 1)
+  std::uint8_t channel = 0;  // send/recv: the how-manieth of this pair and direction, where the wire does not tell
+  NetId net = NetId::none;
+};
+
+class Comm;
+
+class CommUser {
+ public:
+  /// Rings and trees are known; edges follow.
+  virtual void on_topology(Comm& comm, Instant now) noexcept = 0;
+  /// An edge is being made; its NetId reports to net_user(). Called before anything of it can happen.
+  virtual void on_edge(Comm& comm, const Edge& edge, Instant now) noexcept = 0;
+  virtual NetUser& net_user(Comm& comm) noexcept = 0;
+  /// The last connection record of an exchange is answered: what NCCL calls "connected".
+  virtual void on_connected(Comm& comm, Instant now) noexcept = 0;
+  /// A real rank has left (`why` empty: in order) or something was wrong. Nothing more comes of this comm.
+  virtual void on_closed(Comm& comm, std::string_view why, Instant now) noexcept = 0;
+
+ protected:
+  ~CommUser() = default;
+};
+
+class Comm {
+ public:
+  /// `any` is the context of any ghost of the shard.
+  Comm(const ghost::Context& any, Net& net, CommSpec spec, CommUser& user);
+  ~Comm();
+  Comm(const Comm&) = delete;
+  Comm& operator=(const Comm&) = delete;
+  Comm(Comm&&) = delete;
+  Comm& operator=(Comm&&) = delete;
+
+  /// Checks every ghost rank in at the root.
+  void start(Instant now);
+  /// The members of a child communicator and their new order: the real ranks' colors and keys come over the wire, the
+  /// ghosts' from `ghost_color`. The child is made when the exchange is complete (on_split).
+  struct Split {
+    std::vector<int> color;  // [rank], -1: no part; entries of real ranks are ignored
+    std::vector<int> key;
+  };
+  /// Prepares the ghosts' answer to the next ncclCommSplit; without it a split's gather gets color -1 from every ghost.
+  void expect_split(Split split);
+
+  [[nodiscard]] const CommSpec& spec() const noexcept;
+  [[nodiscard]] const Topology& topology() const noexcept;
+  [[nodiscard]] std::uint64_t hash() const noexcept;  // commHash
+  /// What it is waiting for, for status and for errors.
+  [[nodiscard]] std::string waiting_for() const;
+
+ private:
+  class State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace nbx::nccl
