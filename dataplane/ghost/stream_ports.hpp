@@ -20,6 +20,10 @@ class StreamPorts final : public StreamUser {
 
   void listen(GhostId ghost, std::uint16_t port, StreamUser& user, Recognises recognises);
 
+  /// Nothing to recognise: the stream is `user`'s from the start.
+  StreamId connect(GhostId ghost, const IpAddress& peer, std::uint16_t port, StreamUser& user) {
+    return streams_.connect(ghost, peer, port, user);
+  }
   void send(StreamId id, ConstBytes bytes) { streams_.send(id, bytes); }
   void close(StreamId id);
 
