@@ -64,6 +64,9 @@ class Shard::State {
       transport_.add_ghost(id);
       personalities_.push_back(make_personalities(id));
     }
+    if (environment.ensemble && !plan.ghosts.empty()) {
+      ensemble_ = environment.ensemble(make_context(GhostId{0}, "ensemble"));
+    }
   }
 
   ~State() {
@@ -83,6 +86,9 @@ class Shard::State {
       for (auto& personality : of_ghost) {
         personality->start(now);
       }
+    }
+    if (ensemble_) {
+      ensemble_->start(now);
     }
   }
 
@@ -324,11 +330,19 @@ class Shard::State {
     const GhostPlan& g = plan_.ghosts[index(id)];
     std::vector<std::unique_ptr<ghost::Personality>> made;
     for (const ghost::PersonalityOptions& options : g.personalities) {
-      const std::string stream_name = g.identity.name + "/" + std::string{ghost::name(options)};
-      made.push_back(ghost::make_personality(options, {id, directory_, transport_, cm_, neighbours_, stream_ports_,
-                                                       wheel_, counters_, g.defaults, rng_.fork(stream_name)}));
+      made.push_back(ghost::make_personality(options, make_context(id, ghost::name(options))));
     }
     return made;
+  }
+
+  ghost::Context make_context(GhostId id, std::string_view role) {
+    const GhostPlan& g = plan_.ghosts[index(id)];
+    const std::string stream_name = g.identity.name + "/" + std::string{role};
+    return {id,          directory_,
+            transport_,  cm_,
+            neighbours_, stream_ports_,
+            wheel_,      counters_,
+            g.defaults,  rng_.fork(stream_name)};
   }
 
   ShardPlan plan_;
@@ -354,6 +368,7 @@ class Shard::State {
   fabric::Impairment to_node_;
   wire::ParsePolicy parse_policy_;
   std::vector<std::vector<std::unique_ptr<ghost::Personality>>> personalities_;
+  std::unique_ptr<ghost::Personality> ensemble_;
   Mac last_destination_{};
   GhostId last_ghost_ = no_ghost;
 };

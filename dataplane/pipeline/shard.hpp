@@ -3,6 +3,7 @@
 // Owned by one thread; shares nothing.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -26,6 +27,9 @@ class Observer : public rdma::DeliveryObserver {
   ~Observer() = default;
 };
 
+/// Makes what all ghosts of a shard do together; the context is that of the first ghost.
+using MakeEnsemble = std::function<std::unique_ptr<ghost::Personality>(const ghost::Context&)>;
+
 /// The parts of the world that a driver lends to a shard. Null where the driver has none.
 struct ShardEnvironment {
   FrameSource* frames = nullptr;      // required
@@ -34,6 +38,7 @@ struct ShardEnvironment {
   capture::Tap* tap = nullptr;
   bool tap_inbound = true;  // false: only what leaves the port is captured
   Observer* observer = nullptr;
+  MakeEnsemble ensemble = nullptr;
 };
 
 class Shard {

@@ -1,4 +1,4 @@
-// Memory regions: lookup by key, bounds, and what the three backings hold.
+// Memory regions: lookup by key, bounds, and what the backings hold.
 #include "rdma/memory.hpp"
 
 #include <algorithm>
@@ -10,7 +10,10 @@ namespace {
 constexpr std::uint32_t variant_bits = 8;
 }  // namespace
 
-Region::Region(const RegionSpec& spec) : spec_(spec), storage_(spec.backing == Backing::memory ? spec.length : 0) {}
+Region::Region(const RegionSpec& spec)
+    : spec_(spec),
+      owned_(spec.backing == Backing::memory ? spec.length : 0),
+      stored_(spec.backing == Backing::external ? MutableBytes{spec.external, spec.length} : MutableBytes{owned_}) {}
 
 bool Region::contains(std::uint64_t addr, std::uint64_t length) const noexcept {
   if (length == 0) {
@@ -24,8 +27,8 @@ bool Region::contains(std::uint64_t addr, std::uint64_t length) const noexcept {
 }
 
 void Region::write(std::uint64_t addr, ConstBytes data) noexcept {
-  if (spec_.backing == Backing::memory && !data.empty()) {
-    std::memcpy(storage_.data() + (addr - spec_.addr), data.data(), data.size());
+  if (!stored_.empty() && !data.empty()) {
+    std::memcpy(stored_.data() + (addr - spec_.addr), data.data(), data.size());
   }
 }
 
@@ -43,7 +46,8 @@ void Region::read(std::uint64_t addr, MutableBytes out) const noexcept {
       }
       return;
     case Backing::memory:
-      std::memcpy(out.data(), storage_.data() + (addr - spec_.addr), out.size());
+    case Backing::external:
+      std::memcpy(out.data(), stored_.data() + (addr - spec_.addr), out.size());
       return;
   }
 }

@@ -11,9 +11,10 @@
 namespace nbx::rdma {
 
 enum class Backing : std::uint8_t {
-  sink,     // writes vanish, reads give zeros
-  pattern,  // writes vanish, reads give pattern_byte(address)
-  memory,   // reads give what was written
+  sink,      // writes vanish, reads give zeros
+  pattern,   // writes vanish, reads give pattern_byte(address)
+  memory,    // reads give what was written
+  external,  // the same, in the owner's memory: several regions may share it
 };
 
 /// The byte that a pattern region holds at `address`: differs between neighbouring words and pages, so a shifted or
@@ -28,19 +29,25 @@ struct RegionSpec {
   std::uint32_t key = 0;  // lkey and rkey; 0: chosen
   std::uint8_t access = 0;
   Backing backing = Backing::sink;
+  std::byte* external = nullptr;  // `length` bytes that outlive the region
 };
 
 class Region {
  public:
   explicit Region(const RegionSpec& spec);
+  Region(const Region&) = delete;
+  Region& operator=(const Region&) = delete;
+  Region(Region&&) = delete;
+  Region& operator=(Region&&) = delete;
+  ~Region() = default;
 
   [[nodiscard]] const RegionSpec& spec() const { return spec_; }
   /// Whether [addr, addr+length) lies inside; overflow of the sum is outside. Length 0 is inside for any address.
   [[nodiscard]] bool contains(std::uint64_t addr, std::uint64_t length) const noexcept;
   void write(std::uint64_t addr, ConstBytes data) noexcept;
   void read(std::uint64_t addr, MutableBytes out) const noexcept;
-  /// The stored bytes; empty unless the backing is memory.
-  [[nodiscard]] MutableBytes storage() noexcept { return storage_; }
+  /// The stored bytes; empty when nothing is stored.
+  [[nodiscard]] MutableBytes storage() noexcept { return stored_; }
 
   /// The peer sent SEND with invalidate: the key is refused from now on; the owner still removes the region.
   void invalidate() noexcept { valid_ = false; }
@@ -49,7 +56,8 @@ class Region {
  private:
   RegionSpec spec_;
   bool valid_ = true;
-  std::vector<std::byte> storage_;
+  std::vector<std::byte> owned_;
+  MutableBytes stored_;
 };
 
 class MemoryTable {
