@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "ghost/personality.hpp"
+#include "nccl-glue/comm/lobby.hpp"
 #include "nccl-glue/net/net.hpp"
+#include "nccl-glue/wire/bootstrap.hpp"
 #include "nccl-glue/wire/version.hpp"
 
 namespace nbx::nccl {
-
-using UniqueId = std::array<std::byte, 128>;
 
 /// Where a rank lives. Ranks with the same node share a host hash.
 struct RankPlace {
@@ -61,6 +61,7 @@ struct Edge {
 
 class Comm;
 
+/// A handler may call the comm, but must not destroy it, except in on_closed.
 class CommUser {
  public:
   /// Rings and trees are known; edges follow.
@@ -68,8 +69,11 @@ class CommUser {
   /// An edge is being made; its NetId reports to net_user(). Called before anything of it can happen.
   virtual void on_edge(Comm& comm, const Edge& edge, Instant now) noexcept = 0;
   virtual NetUser& net_user(Comm& comm) noexcept = 0;
-  /// The last connection record of an exchange is answered: what NCCL calls "connected".
+  /// No exchange of connections is open any more: what NCCL calls "connected". Again after each later exchange.
   virtual void on_connected(Comm& comm, Instant now) noexcept = 0;
+  /// ncclCommSplit or ncclCommShrink has made a communicator with these ghosts and at least one real rank. It reports
+  /// to this user too and lives on its own, also after its parent.
+  virtual void on_split(Comm& parent, std::unique_ptr<Comm> child, Instant now) noexcept = 0;
   /// A real rank has left (`why` empty: in order) or something was wrong. Nothing more comes of this comm.
   virtual void on_closed(Comm& comm, std::string_view why, Instant now) noexcept = 0;
 
@@ -79,8 +83,8 @@ class CommUser {
 
 class Comm {
  public:
-  /// `any` is the context of any ghost of the shard.
-  Comm(const ghost::Context& any, Net& net, CommSpec spec, CommUser& user);
+  /// `any` is the context of any ghost of the shard. Every rank that is not real has a ghost; at least one is real.
+  Comm(const ghost::Context& any, Lobby& lobby, Net& net, CommSpec spec, CommUser& user);
   ~Comm();
   Comm(const Comm&) = delete;
   Comm& operator=(const Comm&) = delete;
@@ -97,15 +101,19 @@ class Comm {
   };
   /// Prepares the ghosts' answer to the next ncclCommSplit; without it a split's gather gets color -1 from every ghost.
   void expect_split(Split split);
+  /// ncclCommShrink without `excluded` ranks (of this communicator, sorted). Says nothing on the wire until the real
+  /// ranks do.
+  void shrink(const std::vector<std::int32_t>& excluded, Instant now);
 
   [[nodiscard]] const CommSpec& spec() const noexcept;
   [[nodiscard]] const Topology& topology() const noexcept;
-  [[nodiscard]] std::uint64_t hash() const noexcept;  // commHash
+  [[nodiscard]] std::uint64_t hash() const noexcept;  // commHash, also the tuner's and the profiler's commId
   /// What it is waiting for, for status and for errors.
   [[nodiscard]] std::string waiting_for() const;
 
  private:
   class State;
+  explicit Comm(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
 
