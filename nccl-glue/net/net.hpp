@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -20,11 +21,17 @@ enum class NetId : std::uint32_t { none = 0 };
 /// What a ghost puts into its side of a connection.
 struct NetConfig {
   const Version* version = nullptr;
-  std::uint16_t port = 0;         // TCP port of the side connections, the same at every ghost
-  std::uint32_t path_mtu = 4096;  // active MTU that it reports
-  std::uint8_t timeout = 20;      // NCCL_IB_TIMEOUT
-  std::uint8_t retry_cnt = 7;     // NCCL_IB_RETRY_CNT
-  std::uint8_t qps_per_connection = 1;
+  std::uint16_t port = 0;               // TCP port of the side connections, the same at every ghost
+  std::uint32_t path_mtu = 4096;        // active MTU that it reports
+  std::uint8_t timeout = 20;            // NCCL_IB_TIMEOUT
+  std::uint8_t retry_cnt = 7;           // NCCL_IB_RETRY_CNT
+  std::uint8_t qps_per_connection = 1;  // NCCL_IB_QPS_PER_CONNECTION, equal at both ends; a receiver takes the peer's
+  bool split_data_on_qps = false;       // NCCL_IB_SPLIT_DATA_ON_QPS, equal at both ends
+  bool adaptive_routing = false;        // NCCL_IB_ADAPTIVE_ROUTING: data and immediate apart,
+  std::uint32_t adaptive_routing_threshold = 8192;  // above this size (NCCL_IB_AR_THRESHOLD)
+  std::uint8_t traffic_class = 0;                   // NCCL_IB_TC: a sender's rules both ends
+  std::uint8_t service_level = 0;                   // NCCL_IB_SL, likewise
+  std::optional<std::uint8_t> fifo_traffic_class;   // NCCL_IB_FIFO_TC: of what a receiver sends
 };
 
 /// Memory of a ghost that a message lies in: part of a region of its MemoryTable.
