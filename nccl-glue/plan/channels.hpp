@@ -58,10 +58,9 @@ struct Placement {
 [[nodiscard]] constexpr std::uint32_t grain(Protocol protocol) {
   return protocol == Protocol::simple ? 512 : protocol == Protocol::ll ? 16 : 1920;
 }
-/// NCCL moves the data of these two as bytes, whatever their type.
-[[nodiscard]] constexpr std::uint32_t moved_type_size(const Operation& operation) {
-  const bool as_bytes = operation.collective == Collective::all_gather || operation.collective == Collective::broadcast;
-  return as_bytes ? 1 : type_size(operation.type);
+/// The data of these is moved as bytes, whatever its type.
+[[nodiscard]] constexpr bool moved_as_bytes(Collective collective) {
+  return collective == Collective::all_gather || collective == Collective::broadcast;
 }
 /// Step units of a chunk and of each of its messages: (4, 2) or (1, 1).
 struct StepUnits {
