@@ -13,6 +13,7 @@
 
 #include "ghost/personality.hpp"
 #include "nccl-glue/comm/lobby.hpp"
+#include "nccl-glue/comm/topology.hpp"
 #include "nccl-glue/net/net.hpp"
 #include "nccl-glue/wire/bootstrap.hpp"
 #include "nccl-glue/wire/version.hpp"
@@ -36,17 +37,6 @@ struct CommSpec {
   int compute_capability = 90;
   bool cu_mem = false;  // false: every connection is made during initialisation (eager)
   NetConfig net{};
-};
-
-/// The rings and trees that all ranks compute from the graph exchange.
-struct Topology {
-  int channels = 0;
-  std::vector<std::vector<std::int32_t>> ring;  // [channel][position]: rank; position 0 is rank 0
-  struct TreeNode {
-    std::int32_t parent = -1;
-    std::array<std::int32_t, 3> children{-1, -1, -1};
-  };
-  std::vector<std::vector<TreeNode>> tree;  // [channel][rank]
 };
 
 /// One network connection between a real rank and a ghost rank.

@@ -23,6 +23,7 @@ class Lobby final : public ghost::StreamUser {
   void leave(std::uint64_t magic);
   /// Listens, if nobody did so before.
   void listen(GhostId ghost, std::uint16_t port);
+  void close(ghost::StreamId id);
 
   void on_open(ghost::StreamId id, GhostId ghost, std::uint16_t port, const IpAddress& peer,
                Instant now) noexcept override;
@@ -34,12 +35,11 @@ class Lobby final : public ghost::StreamUser {
     GhostId ghost = no_ghost;
     std::uint16_t port = 0;
     IpAddress peer;
-    std::uint64_t magic = 0;
     ghost::StreamUser* guest = nullptr;  // null: the hello is not complete
     std::vector<std::byte> hello{};
   };
 
-  void admit(ghost::StreamId id, Stream& stream, ConstBytes rest, Instant now);
+  void admit(ghost::StreamId id, Stream& stream, Instant now);
 
   ghost::StreamPorts& streams_;
   std::set<std::pair<GhostId, std::uint16_t>> listening_;
