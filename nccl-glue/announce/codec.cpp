@@ -51,6 +51,16 @@ const char* check(const OperationDecision& decision) {
   return decision.channels > 0 ? nullptr : "no channels";
 }
 
+/// The only body with a tail: a bit per rank of the parent.
+const char* check_shrink(ConstBytes body) {
+  if (body.size() < sizeof(CommShrink)) {
+    return "wrong size for its kind";
+  }
+  const auto shrink = Record{.body = body}.as<CommShrink>();
+  const std::size_t bitmap = (std::size_t{shrink.parent_ranks} + 7) / 8;
+  return body.size() == sizeof shrink + bitmap ? nullptr : "wrong size for its kind";
+}
+
 template <Body T>
 const char* check_body(ConstBytes body) {
   return body.size() == sizeof(T) ? check(Record{.body = body}.as<T>()) : "wrong size for its kind";
@@ -68,6 +78,8 @@ const char* check_record(const Record& record) {
       return check_body<CommRef>(record.body);
     case Kind::comm_split:
       return check_body<CommSplit>(record.body);
+    case Kind::comm_shrink:
+      return check_shrink(record.body);
     case Kind::operation:
       return check_body<OperationCall>(record.body);
     case Kind::decision:

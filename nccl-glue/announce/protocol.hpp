@@ -23,7 +23,8 @@ enum class Kind : std::uint32_t {
   comm_destroy = 5,  // CommRef
   operation = 6,     // OperationCall, in the order of the calls on this communicator
   group_end = 7,     // CommRef with comm 0: the outermost ncclGroupEnd; a call outside a group is a group of its own
-  decision = 8,      // OperationDecision: from the profiler plugin, in the order of the operations
+  decision = 8,      // OperationDecision: from the profiler plugin, in the order in which NCCL runs them
+  comm_shrink = 9,   // CommShrink and a bit per rank of the parent: before ncclCommShrink is passed on
   // from the ghosts
   welcome = 64,  // Welcome: versions fit
   failure = 65,  // text: the library prints it and ends the communicator
@@ -54,6 +55,14 @@ struct CommSplit {
   std::int32_t key = 0;
 };
 
+struct CommShrink {
+  std::uint64_t parent = 0;
+  std::uint64_t comm = 0;
+  std::uint32_t parent_ranks = 0;
+  std::uint32_t flags = 0;
+  // then (parent_ranks + 7) / 8 bytes: bit r % 8 of byte r / 8 is set when rank r is left out
+};
+
 struct OperationCall {
   std::uint64_t comm = 0;
   std::uint64_t sequence = 0;  // of the operations of this communicator in this process, from 0
@@ -67,7 +76,7 @@ struct OperationCall {
 
 struct OperationDecision {
   std::uint64_t comm = 0;
-  std::uint64_t sequence = 0;  // of collectives (not send, recv) of this communicator, from 0
+  std::uint64_t sequence = 0;  // of collectives (not send, recv) of this communicator, from 0; names the call
   Algorithm algorithm{};
   Protocol protocol{};
   std::uint8_t channels = 0;
