@@ -23,6 +23,7 @@ Body schema(CLI::App& app);
 Body docs(CLI::App& app);
 Body inspect(CLI::App& app);
 Body replay(CLI::App& app);
+Body run(CLI::App& app);
 
 // Of a running nbxd.
 Body status(CLI::App& app);

@@ -14,6 +14,7 @@ constexpr auto commands = std::to_array<Command>({
     {"check", "validate cluster and profile files", check},
     {"inspect", "what a capture says, per queue pair", inspect},
     {"replay", "run a capture through the ghosts of a port", replay},
+    {"run", "a program with NCCL, with ghosts as its other ranks", run},
     {"status", "what the emulator does now", status},
     {"ports", "the ports and their devices", ports},
     {"qps", "the queue pairs of the ghosts", qps},
@@ -27,7 +28,7 @@ constexpr auto commands = std::to_array<Command>({
     {"docs", "print a generated reference", docs},
 });
 
-int run(int argc, char** argv) {
+int dispatch(int argc, char** argv) {
   CLI::App app("NeuronaBox: ghosts that real RDMA nodes talk to", "nbx");
   app.require_subcommand(1);
   std::vector<std::pair<const CLI::App*, Body>> bodies;
@@ -53,7 +54,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return nbx::cli::run(argc, argv);
+    return nbx::cli::dispatch(argc, argv);
   } catch (const std::exception& e) {
     std::cerr << "nbx: " << e.what() << '\n';
     return nbx::cli::exit_failed;
