@@ -2,12 +2,33 @@
 #include "rdma/memory.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <bit>
 #include <cstring>
 
 namespace nbx::rdma {
 
 namespace {
 constexpr std::uint32_t variant_bits = 8;
+
+/// What a NIC guarantees to a reader that polls memory for flags inside the data: whole words, none before those at
+/// lower addresses. memcpy() promises no order, and stores the first bytes of a long copy last.
+void copy_in_order(std::byte* to, ConstBytes data) noexcept {
+  const auto store = [&]<class Word>(Word value) {
+    std::memcpy(&value, data.data(), sizeof value);
+    std::atomic_ref{*static_cast<Word*>(static_cast<void*>(to))}.store(value, std::memory_order_release);
+    to += sizeof value;
+    data = data.subspan(sizeof value);
+  };
+  while (!data.empty()) {
+    constexpr std::size_t word = sizeof(std::uint64_t);
+    if (std::bit_cast<std::uintptr_t>(to) % word == 0 && data.size() >= word) {
+      store(std::uint64_t{});
+    } else {
+      store(std::uint8_t{});
+    }
+  }
+}
 }  // namespace
 
 Region::Region(const RegionSpec& spec)
@@ -27,7 +48,12 @@ bool Region::contains(std::uint64_t addr, std::uint64_t length) const noexcept {
 }
 
 void Region::write(std::uint64_t addr, ConstBytes data) noexcept {
-  if (!stored_.empty() && !data.empty()) {
+  if (stored_.empty() || data.empty()) {
+    return;
+  }
+  if (spec_.polled) {
+    copy_in_order(stored_.data() + (addr - spec_.addr), data);
+  } else {
     std::memcpy(stored_.data() + (addr - spec_.addr), data.data(), data.size());
   }
 }

@@ -30,6 +30,7 @@ struct RegionSpec {
   std::uint8_t access = 0;
   Backing backing = Backing::sink;
   std::byte* external = nullptr;  // `length` bytes that outlive the region
+  bool polled = false;            // another thread watches them: written by words of 8 bytes in rising order
 };
 
 class Region {
