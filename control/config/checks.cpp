@@ -302,6 +302,60 @@ class GhostChecker {
   Diagnostics& out_;
 };
 
+/// How many ghosts the section names, all of one port.
+std::size_t count_hosts(const Nccl& nccl, const ClusterConfig& config, Diagnostics& out) {
+  std::vector<std::string> names;
+  const Ghost* first = nullptr;
+  std::size_t count = 0;
+  for (const Ghost& ghost : config.ghosts) {
+    names.push_back(ghost.group);
+    if (ghost.group != *nccl.ghosts) {
+      continue;
+    }
+    ++count;
+    if (first == nullptr) {
+      first = &ghost;
+    } else if (*ghost.port != *first->port) {
+      out.push_back({nccl.ghosts.pos, "'" + *nccl.ghosts + "' are ghosts of different ports"});
+    }
+  }
+  if (count == 0) {
+    out.push_back({nccl.ghosts.pos, "no ghost is called '" + *nccl.ghosts + "'" + did_you_mean(*nccl.ghosts, names)});
+  }
+  return count;
+}
+
+void check_nccl(const Nccl& nccl, const ClusterConfig& config, Diagnostics& out) {
+  const std::size_t hosts = count_hosts(nccl, config, out);
+  const nccl::ServiceOptions& options = nccl.options;
+  Unique<std::uint32_t> real("rank", out);
+  for (const auto& rank : nccl.real) {
+    real.add(rank);
+    if (options.ranks != 0 && *rank >= options.ranks) {
+      out.push_back({rank.pos, "rank " + text(*rank) + " of a world of " + text(options.ranks)});
+    }
+  }
+  if (!nccl.real.empty() && options.ranks > nccl.real.size() && hosts != 0) {
+    const std::size_t ghosts = options.ranks - nccl.real.size();
+    const std::size_t needed = (ghosts + options.ranks_per_node - 1) / options.ranks_per_node;
+    if (needed > hosts) {
+      out.push_back({nccl.ghosts.pos, std::to_string(ghosts) + " ghost ranks, " + text(options.ranks_per_node) +
+                                          " per node, need " + std::to_string(needed) + " ghosts; '" + *nccl.ghosts +
+                                          "' are " + std::to_string(hosts)});
+    }
+  }
+  if ((options.filling == nccl::Filling::file) != nccl.file.has_value()) {
+    out.push_back({nccl.file ? nccl.file->pos : nccl.ghosts.pos, "'filling: file' and 'file' belong together"});
+  }
+  const auto& table = options.delay.table;
+  if (!std::is_sorted(table.begin(), table.end(), [](const auto& a, const auto& b) { return a.bytes < b.bytes; })) {
+    out.push_back({nccl.ghosts.pos, "the rows of 'hop_table' are not in rising order of bytes"});
+  }
+  if (options.announce_port >= options.port_base && options.announce_port < options.port_base + 64) {
+    out.push_back({nccl.ghosts.pos, "'announce_port' is one of the 64 ports from 'port_base' on"});
+  }
+}
+
 }  // namespace
 
 void check_cluster(const ClusterConfig& config, Diagnostics& out) {
@@ -313,6 +367,9 @@ void check_cluster(const ClusterConfig& config, Diagnostics& out) {
     }
   }
   check_memory(config, out);
+  if (config.nccl) {
+    check_nccl(*config.nccl, config, out);
+  }
   // What has no place follows from a value that is missing or wrong, which has been said.
   const auto without_place = [](const auto& said) { return said.pos.file == nullptr; };
   std::erase_if(out, without_place);

@@ -12,6 +12,7 @@
 #include "config/scalar.hpp"
 #include "config/source.hpp"
 #include "ghost/personality.hpp"
+#include "nccl-glue/service/options.hpp"
 #include "rdma/cm.hpp"
 #include "rdma/memory.hpp"
 #include "rdma/verbs.hpp"
@@ -163,6 +164,7 @@ struct Ghost {
   Located<std::string> name;
   Located<std::string> port;
   std::optional<Located<std::uint32_t>> count;  // expanded by load_cluster
+  std::string group;                            // the name before that
   std::optional<Located<Mac>> mac;              // always there after load_cluster
   std::vector<Located<Subnet>> addresses;
   std::uint16_t vlan = 0;
@@ -190,6 +192,17 @@ struct Capture {
   std::uint32_t files_max = 0;
 };
 
+/// Ghost ranks of NCCL communicators.
+struct Nccl {
+  Located<std::string> ghosts;  // a ghost, or the name of several with a count
+  std::optional<Located<std::uint32_t>> ranks;
+  std::vector<Located<std::uint32_t>> real;
+  Located<std::uint32_t> ranks_per_node{1};
+  std::optional<Located<std::string>> file;     // read by load_cluster
+  std::optional<Located<std::string>> library;  // relative to the file that names it
+  nccl::ServiceOptions options;                 // the rest
+};
+
 enum class Hugepages : std::uint8_t { automatic, on, off };
 struct Memory {
   Hugepages hugepages = Hugepages::automatic;
@@ -205,6 +218,7 @@ struct ClusterConfig {
   std::vector<Ghost> ghosts;
   Transport transport;
   rdma::CmConfig cm;
+  std::optional<Nccl> nccl;
   std::optional<Capture> capture;
   std::string control_socket;  // empty: the default of the daemon
   Memory memory;

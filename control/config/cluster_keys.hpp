@@ -47,6 +47,28 @@ struct Words<Hugepages> {
       words<Hugepages>({{"auto", Hugepages::automatic}, {"on", Hugepages::on}, {"off", Hugepages::off}});
 };
 
+template <>
+struct Words<nccl::Contribution> {
+  static constexpr auto table =
+      words<nccl::Contribution>({{"identity", nccl::Contribution::identity}, {"pattern", nccl::Contribution::pattern}});
+};
+template <>
+struct Words<nccl::Filling> {
+  static constexpr auto table = words<nccl::Filling>(
+      {{"zero", nccl::Filling::zero}, {"pattern", nccl::Filling::pattern}, {"file", nccl::Filling::file}});
+};
+template <>
+struct Words<nccl::SplitRule> {
+  static constexpr auto table = words<nccl::SplitRule>(
+      {{"all", nccl::SplitRule::all}, {"block", nccl::SplitRule::block}, {"stride", nccl::SplitRule::stride}});
+};
+template <>
+struct Words<nccl::SkewShape> {
+  static constexpr auto table = words<nccl::SkewShape>({{"constant", nccl::SkewShape::constant},
+                                                        {"uniform", nccl::SkewShape::uniform},
+                                                        {"exponential", nccl::SkewShape::exponential}});
+};
+
 template <class V>
 void describe(V& v, Port& x) {
   v.about({.name = "port", .doc = "One Ethernet port of the emulator, with one worker core and one profile."});
@@ -384,6 +406,78 @@ void describe(V& v, ReportKeys& x) {
 }
 
 template <class V>
+void describe(V& v, nccl::Straggler& x) {
+  v.about({.name = "straggler", .doc = "A ghost rank that comes late to collectives."});
+  v.field("rank", x.rank, "Which.", {.required = true});
+  v.field("delay", x.delay, "By how much.", {.required = true});
+  v.field("every", x.every, "To every so-manieth collective of a communicator.", {.limits = {.min = 1}});
+  v.field("first", x.first, "From this collective on, counted from 0.");
+}
+template <class V>
+void describe(V& v, nccl::Skew& x) {
+  v.about({.name = "skew",
+           .doc = "How long after the real rank a ghost rank calls the same collective.",
+           .shorthand = "mean"});
+  v.field("mean", x.mean, "Its mean.", {.required = true});
+  v.field("shape", x.shape, "Its distribution; `uniform` is from 0 to twice the mean.");
+}
+template <class V>
+void describe(V& v, nccl::HopRow& x) {
+  v.about({.name = "hop time", .doc = "One row of a table of times by message size."});
+  v.field("bytes", as<ByteCount>(x.bytes), "Size of the message.", {.required = true});
+  v.field("time", x.time, "From one ghost's send to the next ghost's.", {.required = true});
+}
+template <class V>
+void describe(V& v, nccl::Hop& x) {
+  v.about({.name = "hop", .doc = "The way of a message from one ghost rank to the next."});
+  v.field("latency", x.latency, "Of the network between two ghosts.");
+  v.field("rate", x.rate, "Of the network between two ghosts.", {.fallback = "not limited"});
+  v.field("per_message", x.per_message, "What a rank needs for a message of any size.");
+  v.field("reduce_rate", x.reduce_rate, "At which a rank reduces.", {.fallback = "reducing takes no time"});
+}
+template <class V>
+void describe(V& v, nccl::Split& x) {
+  v.about({.name = "split", .doc = "The color that a ghost rank gives to ncclCommSplit.", .shorthand = "rule"});
+  v.field("rule", x.rule, "`all`: 0; `block`: rank / size, so that neighbours are together; `stride`: rank % size.",
+          {.required = true});
+  v.field("size", x.size, "See the rule.", {.limits = {.min = 1}});
+}
+template <class V>
+void describe(V& v, Nccl& x) {
+  v.about({.name = "nccl", .doc = "The ghosts' ranks of NCCL communicators; see the how-to on NCCL."});
+  v.field("ghosts", x.ghosts, "The ghosts that hold ranks: a name, or the common name of several with a count.",
+          {.required = true});
+  v.field("ranks", x.ranks, "Size of the world.",
+          {.limits = {.min = 2, .max = 1U << 20U}, .fallback = "as the program says"});
+  v.field("real", x.real, "The real ranks of the world.",
+          {.one_or_many = true, .fallback = "those that have announced themselves when `settle` is over"});
+  v.field("ranks_per_node", x.ranks_per_node, "Of a ghost node.", {.limits = {.min = 1, .max = 8}});
+  v.field("announce_port", x.options.announce_port, "TCP port, at every ghost, for the library on the real nodes.",
+          {.limits = {.min = 1}});
+  v.field("port_base", x.options.port_base, "First of 64 TCP ports, at every ghost, for NCCL's own connections.",
+          {.limits = {.min = 1, .max = 65472}});
+  v.field("compute_capability", x.options.compute_capability, "Of the ghosts' GPUs, times 10: that of the real ones.");
+  v.field("untested_versions", x.options.allow_untested, "Whether NCCL versions that were never tried are taken.");
+  v.field("timeout", x.options.timeout, "The ghosts' NCCL_IB_TIMEOUT.", {.limits = {.max = 31}});
+  v.field("retry_cnt", x.options.retry_cnt, "The ghosts' NCCL_IB_RETRY_CNT.", {.limits = {.max = 7}});
+  v.field("settle", x.options.settle, "How long after the last announcement a communicator is complete.");
+  v.field("patience", x.options.patience, "A collective without progress for so long ends the job.");
+  v.field("contribution", x.options.contribution, "What ghosts add to a reduction.");
+  v.field("filling", x.options.filling, "What ghosts send in all-gather, broadcast and send.");
+  v.field("file", x.file, "The bytes for `filling: file`, repeated.", {.fallback = "none"});
+  v.field("splits", x.options.splits,
+          "Colors of the ghosts' ranks, one rule per ncclCommSplit of a communicator; the last one repeats.");
+  v.field("hop", x.options.delay.hop, "Time from ghost to ghost.");
+  v.field("hop_table", x.options.delay.table, "Time from ghost to ghost by size, instead of `hop`.");
+  v.field("skew", x.options.delay.skew, "Ghost ranks' lateness.");
+  v.field("skew_trace", x.options.delay.trace,
+          "Lateness of one collective after the other, repeated; added to `skew`.");
+  v.field("stragglers", x.options.delay.stragglers, "Ghost ranks that are later than others.");
+  v.field("delay_library", x.library, "A shared library with a delay model of your own, instead of all of these.",
+          {.fallback = "none"});
+}
+
+template <class V>
 void describe(V& v, ClusterConfig& x) {
   v.about({.name = "cluster", .doc = "Which nodes exist, which of them are real, and the ports between them."});
   v.field("cluster", x.name, "Name of the cluster.", {.required = true});
@@ -393,6 +487,7 @@ void describe(V& v, ClusterConfig& x) {
   v.field("ghosts", x.ghosts, "Nodes that do not exist.");
   v.field("transport", x.transport, "RDMA transport of the ghosts.");
   v.field("cm", x.cm, "Communication management of the ghosts.");
+  v.field("nccl", x.nccl, "NCCL ranks of the ghosts.", {.fallback = "none"});
   v.field("capture", x.capture, "Capture from the start.", {.fallback = "none"});
   ControlKeys control{x.control_socket};
   v.field("control", control, "Control socket.");

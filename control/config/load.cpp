@@ -164,6 +164,7 @@ std::vector<Ghost> expand(std::vector<Ghost> ghosts, Diagnostics& out) {
     }
     for (std::uint32_t i = 0; i < count; ++i) {
       Ghost one = ghost;
+      one.group = *ghost.name;
       if (ghost.count) {
         *one.name += std::to_string(i);
         one.count.reset();
@@ -206,6 +207,24 @@ void read_file_of(std::optional<Located<Bytes>>& bytes, Diagnostics& out) {
   }
 }
 
+void complete_nccl(Nccl& nccl, Diagnostics& out) {
+  if (nccl.file) {
+    FileBytes file{.path = *nccl.file, .bytes = {}};
+    read_file(file, out);
+    nccl.options.file = std::move(file.bytes);
+  }
+  if (nccl.library) {
+    nccl.options.delay.library = beside(*nccl.library);
+  }
+  if (nccl.ranks) {
+    nccl.options.ranks = **nccl.ranks;
+  }
+  for (const auto& rank : nccl.real) {
+    nccl.options.real_ranks.push_back(*rank);
+  }
+  nccl.options.ranks_per_node = *nccl.ranks_per_node;
+}
+
 /// Adds to what the file says what it leaves to us.
 void complete(ClusterConfig& config, Diagnostics& out) {
   ProfileLoader profiles(out);
@@ -224,6 +243,9 @@ void complete(ClusterConfig& config, Diagnostics& out) {
     }
   }
   config.ghosts = expand(std::move(config.ghosts), out);
+  if (config.nccl) {
+    complete_nccl(*config.nccl, out);
+  }
 }
 
 void read_cluster(const std::string& file, const std::optional<Value>& document, Loaded& loaded) {
@@ -285,7 +307,7 @@ FileKind file_kind(const std::string& path, Diagnostics& out) {
   const auto has_any = [&](std::initializer_list<const char*> keys) {
     return std::any_of(keys.begin(), keys.end(), [&](const char* key) { return document->find(key) != nullptr; });
   };
-  if (has_any({"cluster", "ports", "nodes", "ghosts"})) {
+  if (has_any({"cluster", "ports", "nodes", "ghosts", "nccl"})) {
     return FileKind::cluster;
   }
   if (has_any({"both", "from_node", "to_node", "extends", "description", "verify_icrc", "name"})) {

@@ -174,12 +174,38 @@ std::optional<Error> Emulator::add_ports() {
     port.device = std::move(*device);
     connect_to_kernel(port);
     port.tap = std::make_unique<capture::Tap>(capture::TapOptions{.epoch_ns = clock_->epoch_ns()}, port.counters);
-    port.shard = std::make_unique<pipeline::Shard>(port.plan, pipeline::ShardEnvironment{.frames = frames_.back().get(),
-                                                                                         .counters = &port.counters,
-                                                                                         .streams = port.streams.get(),
-                                                                                         .tap = port.tap.get()});
+    auto ensemble = make_nccl(port);
+    if (!ensemble) {
+      return at(config_.nccl->ghosts.pos, ensemble.error().message);
+    }
+    port.shard =
+        std::make_unique<pipeline::Shard>(port.plan, pipeline::ShardEnvironment{.frames = frames_.back().get(),
+                                                                                .counters = &port.counters,
+                                                                                .streams = port.streams.get(),
+                                                                                .tap = port.tap.get(),
+                                                                                .ensemble = std::move(*ensemble)});
   }
   return std::nullopt;
+}
+
+Result<pipeline::MakeEnsemble> Emulator::make_nccl(EmulatedPort& port) {
+  auto options = plan::make_nccl(config_, port.config);
+  if (!options) {
+    return pipeline::MakeEnsemble{};
+  }
+  if (!port.streams) {
+    return Error{"NCCL's ranks need TCP, and there is no exception path: " + exception_path_trouble_};
+  }
+  auto delay = nccl::make_delay_model(options->delay, options->seed);
+  if (!delay) {
+    return delay.error();
+  }
+  auto model = std::make_shared<std::unique_ptr<nccl::DelayModel>>(std::move(*delay));  // functions are copyable
+  return pipeline::MakeEnsemble{[&port, options = std::move(*options), model](const ghost::Context& first) {
+    auto service = std::make_unique<nccl::Service>(first, options, std::move(*model));
+    port.nccl = service.get();
+    return service;
+  }};
 }
 
 void Emulator::connect_to_kernel(EmulatedPort& port) {

@@ -12,6 +12,7 @@
 #include "daemon/capture_control.hpp"
 #include "daemon/socket_streams.hpp"
 #include "daemon/watcher.hpp"
+#include "nccl-glue/service/service.hpp"
 #include "pipeline/shard.hpp"
 #include "port/eal.hpp"
 #include "port/ethdev_port.hpp"
@@ -44,6 +45,7 @@ struct EmulatedPort {
   std::unique_ptr<SocketStreams> streams;
   std::unique_ptr<capture::Tap> tap;
   std::unique_ptr<pipeline::Shard> shard;
+  nccl::Service* nccl = nullptr;  // of the shard; null: this port has no NCCL ranks
   std::unique_ptr<port::Worker> worker;
 };
 
@@ -82,6 +84,7 @@ class Emulator {
   std::optional<Error> start_capture();
   void start_workers();
   void connect_to_kernel(EmulatedPort& port);
+  Result<pipeline::MakeEnsemble> make_nccl(EmulatedPort& port);
 
   bool running_ = false;  // the workers are
   config::ClusterConfig config_;

@@ -220,6 +220,22 @@ std::vector<const config::Ghost*> ghosts_of(const ClusterConfig& config, const c
   return out;
 }
 
+std::optional<nccl::ServiceOptions> make_nccl(const ClusterConfig& config, const config::Port& port) {
+  if (!config.nccl) {
+    return std::nullopt;
+  }
+  nccl::ServiceOptions out = config.nccl->options;
+  out.seed = config.seed;
+  out.path_mtu = config::largest_path_mtu(*port.mtu);
+  const auto ghosts = ghosts_of(config, port);
+  for (std::size_t i = 0; i < ghosts.size(); ++i) {
+    if (ghosts[i]->group == *config.nccl->ghosts) {
+      out.hosts.push_back(GhostId{static_cast<std::uint32_t>(i)});
+    }
+  }
+  return out.hosts.empty() ? std::nullopt : std::optional{std::move(out)};
+}
+
 std::vector<pipeline::ShardPlan> make_plans(const ClusterConfig& config) {
   std::vector<pipeline::ShardPlan> out;
   for (std::size_t i = 0; i < config.ports.size(); ++i) {

@@ -1,6 +1,7 @@
 // From checked values to the plans of shards: one per port. Input with diagnostics is not for here.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "config/cluster.hpp"
@@ -14,6 +15,10 @@ namespace nbx::plan {
 /// A profile for `port`, which may be another than that of the file: for changes while running.
 [[nodiscard]] fabric::ProfileSpec make_profile(const config::Profile& profile, const config::Port& port,
                                                const config::ClusterConfig& config);
+
+/// What the section `nccl` says, for the port whose ghosts it names; nullopt for others.
+[[nodiscard]] std::optional<nccl::ServiceOptions> make_nccl(const config::ClusterConfig& config,
+                                                            const config::Port& port);
 
 /// The ghosts of a port in the order of their ids.
 [[nodiscard]] std::vector<const config::Ghost*> ghosts_of(const config::ClusterConfig& config,

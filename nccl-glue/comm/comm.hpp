@@ -23,9 +23,11 @@ namespace nbx::nccl {
 /// Where a rank lives. Ranks with the same node share a host hash.
 struct RankPlace {
   bool real = false;
-  GhostId ghost = no_ghost;  // ghost ranks: whose addresses it uses
-  std::uint32_t node = 0;    // ghost ranks of one emulated host have the same
-  std::uint8_t local = 0;    // rank within the node
+  GhostId ghost = no_ghost;       // ghost ranks: whose addresses it uses
+  std::uint32_t node = 0;         // ghost ranks of one emulated host have the same
+  std::uint8_t local = 0;         // rank within the node
+  std::int32_t parent_rank = -1;  // of a communicator that came from a split: the same rank in its parent ...
+  std::int32_t top_rank = -1;     // ... and in the one that was made from a unique id: the tag of its messages
 };
 
 struct CommSpec {
@@ -64,7 +66,7 @@ class CommUser {
   /// ncclCommSplit or ncclCommShrink has made a communicator with these ghosts and at least one real rank. It reports
   /// to this user too and lives on its own, also after its parent.
   virtual void on_split(Comm& parent, std::unique_ptr<Comm> child, Instant now) noexcept = 0;
-  /// A real rank has left (`why` empty: in order) or something was wrong. Nothing more comes of this comm.
+  /// The real ranks have left (`why` empty: in order) or something was wrong. Nothing more comes of this comm.
   virtual void on_closed(Comm& comm, std::string_view why, Instant now) noexcept = 0;
 
  protected:

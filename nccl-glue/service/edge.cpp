@@ -1,0 +1,191 @@
+#include "nccl-glue/service/edge.hpp"
+
+#include <algorithm>
+
+namespace nbx::nccl {
+namespace {
+
+constexpr Duration arena_retry = std::chrono::milliseconds{1};
+
+std::string between(const Edge& edge) {
+  const std::string ghost = "ghost rank " + std::to_string(edge.ghost_rank);
+  const std::string real = "real rank " + std::to_string(edge.real_rank);
+  return (edge.to_real ? ghost + " -> " + real : real + " -> " + ghost) + ", channel " + std::to_string(edge.channel);
+}
+
+}  // namespace
+
+EdgeQueue::EdgeQueue(const EdgeTools& tools, const Edge& edge, GhostId ghost, std::uint32_t tag)
+    : tools_(tools), edge_(edge), ghost_(ghost), tag_(tag) {
+  timer_.client = this;
+}
+
+EdgeQueue::~EdgeQueue() { tools_.wheel.cancel(timer_); }
+
+void EdgeQueue::add(std::shared_ptr<Transfer> transfer, unsigned edge, Instant now) {
+  const std::uint64_t messages = count(*transfer, edge);
+  if (messages == 0) {
+    tools_.owner.on_transfer_done(*transfer, now);
+    return;
+  }
+  tasks_.push_back({.transfer = std::move(transfer), .edge = edge, .count = messages});
+  advance(now);
+}
+
+void EdgeQueue::ready(Instant now) {
+  connected_ = true;
+  advance(now);
+}
+
+void EdgeQueue::wake_at(Instant when) { tools_.wheel.arm(timer_, when); }
+
+void EdgeQueue::on_timer(TimerNode& /*node*/, Instant now) noexcept { advance(now); }
+
+void EdgeQueue::finished(Task& task, std::uint64_t bytes, Instant now) {
+  ++stats_.messages;
+  stats_.bytes += bytes;
+  const std::shared_ptr<Transfer> transfer = task.transfer;
+  const bool last = ++task.finished == task.count;
+  if (last) {
+    tasks_.pop_front();
+  }
+  tools_.owner.on_progress(*transfer, bytes, edge_.to_real, now);
+  if (last) {
+    tools_.owner.on_transfer_done(*transfer, now);
+  }
+}
+
+InEdge::~InEdge() {
+  for (const Arena::Buffer& buffer : posted_) {
+    tools_.arena.give_back(buffer);
+  }
+}
+
+void InEdge::advance(Instant now) {
+  if (!connected_) {
+    return;
+  }
+  // The first task that is not posted completely: tasks before it wait for messages only.
+  for (Task& task : tasks_) {
+    while (task.started < task.count) {
+      if (posted_.size() >= task.transfer->window()) {
+        return;
+      }
+      const Instant open = task.transfer->open(task.edge);
+      if (open > now) {
+        if (open != Instant::never()) {
+          wake_at(open);
+        }
+        return;
+      }
+      const auto buffer = tools_.arena.take(task.transfer->offer(task.edge, task.started).room);
+      if (!buffer) {
+        wake_at(now + arena_retry);
+        return;
+      }
+      if (!tools_.net.post(edge_.net, tools_.arena.at(ghost_, *buffer), tag_, now)) {
+        tools_.arena.give_back(*buffer);
+        return;
+      }
+      posted_.push_back(*buffer);
+      ++task.started;
+    }
+  }
+}
+
+void InEdge::received(std::uint64_t size, Instant now) {
+  if (tasks_.empty() || posted_.empty()) {
+    return;
+  }
+  Task& task = tasks_.front();
+  const Message message{.buffer = posted_.front(), .size = size, .arrival = now};
+  posted_.pop_front();
+  const Transfer::Offer offer = task.transfer->offer(task.edge, task.finished);
+  if (size != offer.size) {
+    tools_.arena.give_back(message.buffer);
+    tools_.owner.on_mismatch(between(edge_) + ": message " + std::to_string(task.finished + 1) + " of " +
+                                 std::to_string(task.count) + " has " + std::to_string(size) +
+                                 " bytes; the schedule says " + std::to_string(offer.size),
+                             now);
+    return;
+  }
+  task.transfer->received(task.edge, task.finished, message);
+  finished(task, size, now);
+  advance(now);
+}
+
+std::string InEdge::waits_for() const {
+  if (tasks_.empty()) {
+    return {};
+  }
+  const Task& task = tasks_.front();
+  return between(edge_) + ": " + std::to_string(task.finished) + " of " + std::to_string(task.count) +
+         " messages came, " + std::to_string(posted_.size()) + " receives posted" +
+         (connected_ ? "" : "; the connection does not stand");
+}
+
+OutEdge::~OutEdge() {
+  for (const Outgoing& outgoing : in_flight_) {
+    if (!outgoing.shared) {
+      tools_.arena.give_back(outgoing.buffer);
+    }
+  }
+}
+
+void OutEdge::advance(Instant now) {
+  if (!connected_) {
+    return;
+  }
+  for (Task& task : tasks_) {
+    while (task.started < task.count) {
+      const Instant due = task.transfer->ready(task.edge, task.started);
+      if (due > now) {
+        if (due != Instant::never()) {
+          wake_at(due);
+        }
+        return;
+      }
+      if (tools_.net.clear_to_send(edge_.net) == 0) {
+        return;
+      }
+      const Transfer::Steps steps = task.transfer->steps();
+      if (task.started == 0) {
+        step_ = (step_ + steps.align - 1) / steps.align * steps.align;
+      }
+      const Outgoing outgoing = task.transfer->take(task.edge, task.started, step_);
+      step_ += steps.per_message;
+      Arena::Buffer used = outgoing.buffer;
+      used.size = outgoing.size;
+      ++task.started;
+      in_flight_.push_back(outgoing);
+      if (!tools_.net.send(edge_.net, tools_.arena.at(ghost_, used), now)) {
+        return;  // the connection has failed: on_closed follows
+      }
+    }
+  }
+}
+
+void OutEdge::sent(Instant now) {
+  if (tasks_.empty() || in_flight_.empty()) {
+    return;
+  }
+  const Outgoing outgoing = in_flight_.front();
+  in_flight_.pop_front();
+  if (!outgoing.shared) {
+    tools_.arena.give_back(outgoing.buffer);
+  }
+  finished(tasks_.front(), outgoing.size, now);
+}
+
+std::string OutEdge::waits_for() const {
+  if (tasks_.empty()) {
+    return {};
+  }
+  const Task& task = tasks_.front();
+  return between(edge_) + ": " + std::to_string(task.finished) + " of " + std::to_string(task.count) +
+         " messages acknowledged, " + std::to_string(task.started) + " sent, " +
+         std::to_string(connected_ ? tools_.net.clear_to_send(edge_.net) : 0) + " cleared to send" +
+         (connected_ ? "" : "; the connection does not stand");
+}
+
+}  // namespace nbx::nccl

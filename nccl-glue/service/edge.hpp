@@ -1,0 +1,115 @@
+// The two directions of a connection between a real rank and a ghost: transfers one after the other, in the order in
+// which NCCL put them on the channel.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "nccl-glue/comm/comm.hpp"
+#include "nccl-glue/service/transfer.hpp"
+
+namespace nbx::nccl {
+
+/// What edges tell the world that they belong to.
+class EdgeOwner {
+ public:
+  /// A message of a transfer came, or was acknowledged: what waits for it may go on.
+  virtual void on_progress(const Transfer& transfer, std::uint64_t bytes, bool to_real, Instant now) noexcept = 0;
+  /// A transfer has nothing more to do on an edge.
+  virtual void on_transfer_done(const Transfer& transfer, Instant now) noexcept = 0;
+  virtual void on_mismatch(const std::string& text, Instant now) noexcept = 0;
+
+ protected:
+  ~EdgeOwner() = default;
+};
+
+/// Lent to every edge.
+struct EdgeTools {
+  Net& net;
+  Arena& arena;
+  Wheel& wheel;
+  EdgeOwner& owner;
+};
+
+struct EdgeStats {
+  std::uint64_t messages = 0;
+  std::uint64_t bytes = 0;
+};
+
+class EdgeQueue : public TimerClient {
+ public:
+  /// `tag`: of the messages, the rank of their sender in NCCL's eyes.
+  EdgeQueue(const EdgeTools& tools, const Edge& edge, GhostId ghost, std::uint32_t tag);
+  virtual ~EdgeQueue();
+  EdgeQueue(const EdgeQueue&) = delete;
+  EdgeQueue& operator=(const EdgeQueue&) = delete;
+  EdgeQueue(EdgeQueue&&) = delete;
+  EdgeQueue& operator=(EdgeQueue&&) = delete;
+
+  /// `edge` is the transfer's own number of this edge.
+  void add(std::shared_ptr<Transfer> transfer, unsigned edge, Instant now);
+  void ready(Instant now);  // the connection stands
+  virtual void advance(Instant now) = 0;
+  [[nodiscard]] const Edge& edge() const noexcept { return edge_; }
+  [[nodiscard]] const EdgeStats& stats() const noexcept { return stats_; }
+  /// What the front transfer waits for, in words; empty when there is nothing to do.
+  [[nodiscard]] virtual std::string waits_for() const = 0;
+  [[nodiscard]] bool idle() const noexcept { return tasks_.empty(); }
+
+ protected:
+  struct Task {
+    std::shared_ptr<Transfer> transfer;
+    unsigned edge = 0;
+    std::uint64_t count = 0;
+    std::uint64_t started = 0;   // posted, or handed to the network
+    std::uint64_t finished = 0;  // received, or acknowledged
+  };
+  virtual std::uint64_t count(const Transfer& transfer, unsigned edge) const = 0;
+  void wake_at(Instant when);
+  void finished(Task& task, std::uint64_t bytes, Instant now);
+
+  EdgeTools tools_;
+  Edge edge_;
+  GhostId ghost_;
+  std::uint32_t tag_;
+  std::deque<Task> tasks_;
+  bool connected_ = false;
+  EdgeStats stats_;
+
+ private:
+  void on_timer(TimerNode& node, Instant now) noexcept override;
+  TimerNode timer_;
+};
+
+/// The ghost receives.
+class InEdge final : public EdgeQueue {
+ public:
+  using EdgeQueue::EdgeQueue;
+  ~InEdge() override;
+  void advance(Instant now) override;
+  void received(std::uint64_t size, Instant now);
+  [[nodiscard]] std::string waits_for() const override;
+
+ private:
+  std::uint64_t count(const Transfer& transfer, unsigned edge) const override { return transfer.messages_in(edge); }
+  std::deque<Arena::Buffer> posted_;
+};
+
+/// The ghost sends.
+class OutEdge final : public EdgeQueue {
+ public:
+  using EdgeQueue::EdgeQueue;
+  ~OutEdge() override;
+  void advance(Instant now) override;
+  void sent(Instant now);
+  [[nodiscard]] std::string waits_for() const override;
+
+ private:
+  std::uint64_t count(const Transfer& transfer, unsigned edge) const override { return transfer.messages_out(edge); }
+  std::deque<Outgoing> in_flight_;
+  std::uint64_t step_ = 0;
+};
+
+}  // namespace nbx::nccl
