@@ -311,13 +311,22 @@ void Comm::State::on_close(ghost::StreamId id, Instant now) noexcept {
     end = found->second.end;
     incoming_.erase(found);
   }
-  if (end != nullptr && !closed_) {
-    closed_ = true;
-    if (stage_ != Stage::idle || gather_ || !exchanges_.empty()) {
-      why_ = rank_text(end->real) + " has left; waited for " + waiting_for();
-    }
+  if (end != nullptr) {
+    on_left(*end);
   }
   settle(now);
+}
+
+/// Real ranks leave one by one. The others may still need the ghosts, but what the leaving one was awaited for will not
+/// come any more.
+void Comm::State::on_left(RingEnd& end) {
+  end.left = true;
+  const auto with_it = [&](const Exchange& exchange) { return std::get<0>(exchange) == end.real; };
+  if (stage_ != Stage::idle || gather_ || std::ranges::any_of(exchanges_, with_it)) {
+    fail(rank_text(end.real) + " has left; waited for " + waiting_for());
+  } else if (std::ranges::all_of(ends_, &RingEnd::left)) {
+    closed_ = true;
+  }
 }
 
 void Comm::State::on_refused(Outgoing outgoing, Instant now) {

@@ -25,7 +25,8 @@ struct RingEnd {
   bool to_next = false;     // the real rank is the ghost's next: the ghost has connected
   bool connecting = false;  // its address is known
   ghost::StreamId stream = ghost::StreamId::none;
-  Bytes input{};  // not yet read
+  bool left = false;  // closed by the real rank
+  Bytes input{};      // not yet read
 };
 
 class Gather {

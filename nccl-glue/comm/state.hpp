@@ -89,6 +89,7 @@ class Comm::State final : public ghost::StreamUser, private TimerClient {
   void send_message(std::int32_t ghost, std::int32_t real, std::int32_t tag, ConstBytes payload);
   void next_known(RingEnd& end, const SocketAddress& address);
   void on_own_open(ghost::StreamId id, Outgoing& outgoing, Instant now);
+  void on_left(RingEnd& end);
   void on_refused(Outgoing outgoing, Instant now);
   void on_incoming(ghost::StreamId id, Incoming& incoming, Instant now);
   void on_reply(std::int32_t ghost, ConstBytes body);

@@ -131,9 +131,11 @@ class Player final : public CommUser, public NetUser {
   void on_topology(Comm& comm, Instant now) noexcept override {
     say(comm, now, "topology of " + std::to_string(comm.topology().channels) + " channels");
   }
-  void on_edge(Comm&, const Edge& edge, Instant) noexcept override {
-    std::printf("edge rank %d %s rank %d, %s %d\n", edge.ghost_rank, edge.to_real ? "->" : "<-", edge.real_rank,
-                edge.collective ? "channel" : "send/recv", edge.channel);
+  void on_edge(Comm& comm, const Edge& edge, Instant now) noexcept override {
+    say(comm, now,
+        "edge rank " + std::to_string(edge.ghost_rank) + (edge.to_real ? " -> " : " <- ") + "rank " +
+            std::to_string(edge.real_rank) + (edge.collective ? ", channel " : ", send/recv ") +
+            std::to_string(edge.channel));
   }
   NetUser& net_user(Comm&) noexcept override { return *this; }
   void on_connected(Comm& comm, Instant now) noexcept override { say(comm, now, "connected"); }
