@@ -61,17 +61,12 @@ std::uint32_t size_bin(std::uint64_t traffic) {
 
 /// The order in which a group's operations run: by function, the functions in order of their largest operation,
 /// within one from small to large; later calls before earlier ones of the same size bin in the descending list.
-std::vector<std::size_t> run_order(const Version& version, std::uint32_t ranks,
-                                   std::span<const PlannedOperation> group) {
+std::vector<std::size_t> run_order(std::uint32_t ranks, std::span<const PlannedOperation> group) {
   std::vector<std::size_t> list;
   for (std::size_t i = 0; i < group.size(); ++i) {
     if (group[i].operation.count != 0) {
       list.push_back(i);
     }
-  }
-  if (version.broadcasts_apart) {
-    std::ranges::stable_partition(
-        list, [&](std::size_t i) { return group[i].operation.collective != Collective::broadcast; });
   }
   std::ranges::reverse(list);
   std::ranges::stable_sort(list, std::ranges::greater{}, [&](std::size_t i) {
@@ -185,7 +180,6 @@ Result<bool> check(const Version& version, const CommShape& shape, std::span<con
   if (!version.continuous_ranges) {
     return Error{"NCCL " + version_text(version.code) + " cuts operations over channels in another way"};
   }
-  std::int32_t broadcast_root = -1;
   for (const auto& [operation, decision] : group) {
     if (operation.collective > Collective::all_reduce) {
       return Error{"send and recv are not cut over channels like collectives"};
@@ -193,12 +187,6 @@ Result<bool> check(const Version& version, const CommShape& shape, std::span<con
     if (decision.channels == 0 || decision.channels > shape.channels) {
       return Error{"an operation on " + std::to_string(decision.channels) + " channels in a communicator of " +
                    std::to_string(shape.channels)};
-    }
-    if (operation.collective == Collective::broadcast && operation.count != 0 && version.broadcasts_apart) {
-      if (broadcast_root >= 0 && broadcast_root != operation.root) {
-        return Error{"broadcasts with several roots in one group"};
-      }
-      broadcast_root = operation.root;
     }
   }
   return true;
@@ -228,7 +216,7 @@ Result<std::vector<Placement>> place(const Version& version, const CommShape& sh
                                    ? std::max<std::uint64_t>(version.channel_traffic_min, traffic / channels)
                                    : round_up(traffic / channels, 16);
   Dealer dealer(version, shape, target);
-  for (const std::size_t index : run_order(version, shape.ranks, group)) {
+  for (const std::size_t index : run_order(shape.ranks, group)) {
     placements.push_back({index, dealer.deal(group[index])});
   }
   return placements;

@@ -75,8 +75,8 @@ struct StepUnits {
 }
 
 /// The collectives of one group (or a single one) in the order in which the GPUs run them. Empty ones do not appear.
-/// Errors: a version that cuts otherwise; send or recv; broadcasts with several roots in one group, which from 2.29
-/// run as one operation of another kind.
+/// Broadcasts of a group are taken one by one (NCCL_ALLGATHERV_ENABLE=0 from 2.29). Errors: a version that cuts
+/// otherwise; send or recv; more channels than there are.
 [[nodiscard]] Result<std::vector<Placement>> place(const Version& version, const CommShape& shape,
                                                    std::span<const PlannedOperation> group);
 

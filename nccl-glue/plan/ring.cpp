@@ -29,6 +29,7 @@ RingPlan::RingPlan(const Operation& operation, const Decision& decision, const C
     : collective_(operation.collective),
       protocol_(decision.protocol),
       units_(step_units(operation.collective, decision)),
+      slices_(units_.chunk / units_.slice),
       ranks_(shape.ranks),
       root_(root),
       type_size_(moved_as_bytes(operation.collective) ? 1 : nccl::type_size(operation.type)),
@@ -43,7 +44,7 @@ RingPlan::RingPlan(const Operation& operation, const Decision& decision, const C
 std::uint64_t RingPlan::sends(std::uint32_t rank) const {
   const bool silent = (collective_ == Collective::broadcast && distance(rank) == ranks_ - 1) ||
                       (collective_ == Collective::reduce && rank == root_);
-  return silent ? 0 : loops_ * positions_ * slices();
+  return silent ? 0 : loops_ * positions_ * slices_;
 }
 
 std::uint64_t RingPlan::receives(std::uint32_t rank) const { return sends((rank + ranks_ - 1) % ranks_); }
@@ -60,22 +61,34 @@ std::uint32_t RingPlan::part_sent(std::uint32_t rank, std::uint32_t position) co
   }
 }
 
-RingMessage RingPlan::sent(std::uint32_t rank, std::uint64_t i) const {
-  const auto position = static_cast<std::uint32_t>(i / slices() % positions_);
-  RingMessage message = at(part_sent(rank, position), i);
+std::uint32_t RingPlan::hops(std::uint32_t rank, std::uint32_t position) const {
   switch (collective_) {
     case Collective::broadcast:
-      message.hops = distance(rank);
-      message.finished = true;
-      break;
+      return distance(rank);
     case Collective::reduce:
-      message.hops = distance(rank) - 1;
-      break;
+      return distance(rank) - 1;
     default:
-      message.hops = position;
-      message.finished =
-          collective_ == Collective::all_gather || (collective_ == Collective::all_reduce && position >= ranks_ - 1);
+      return position;
   }
+}
+
+bool RingPlan::finished(std::uint32_t position) const {
+  switch (collective_) {
+    case Collective::all_reduce:
+      return position >= ranks_ - 1;
+    case Collective::broadcast:
+    case Collective::all_gather:
+      return true;
+    default:
+      return false;
+  }
+}
+
+RingMessage RingPlan::sent(std::uint32_t rank, std::uint64_t i) const {
+  const auto position = static_cast<std::uint32_t>(i / slices_ % positions_);
+  RingMessage message = at(part_sent(rank, position), i);
+  message.finished = finished(position);
+  message.hops = hops(rank, position);
   return message;
 }
 
@@ -86,9 +99,10 @@ RingMessage RingPlan::received(std::uint32_t rank, std::uint64_t i) const {
 /// A chunk is cut in slices of at least 1/32 of what a message may hold; the last ones may be empty.
 RingMessage RingPlan::at(std::uint32_t part, std::uint64_t i) const {
   RingMessage message;
-  message.slice = static_cast<std::uint32_t>(i % slices());
-  message.position = static_cast<std::uint32_t>(i / slices() % positions_);
-  message.loop = i / slices() / positions_;
+  const std::uint64_t chunk_message = i / slices_;
+  message.slice = static_cast<std::uint32_t>(i % slices_);
+  message.position = static_cast<std::uint32_t>(chunk_message % positions_);
+  message.loop = chunk_message / positions_;
   message.part = part;
 
   const std::uint64_t start = message.loop * parts_ * chunk_;
@@ -104,20 +118,20 @@ RingMessage RingPlan::at(std::uint32_t part, std::uint64_t i) const {
   }
   const std::uint64_t elements = std::min(chunk, rest - skip);
   const std::uint64_t slice =
-      std::max<std::uint64_t>(div_up(elements, 16ULL * slices()) * 16, step_ / type_size_ * units_.slice / 32);
+      std::max<std::uint64_t>(div_up(elements, 16ULL * slices_) * 16, step_ / type_size_ * units_.slice / 32);
   const std::uint64_t first = std::min(message.slice * slice, elements);
-  const std::uint64_t last = slices() == 1 ? elements : std::min(first + slice, elements);
+  const std::uint64_t last = slices_ == 1 ? elements : std::min(first + slice, elements);
   message.offset = (offset_ + start + skip + first) * type_size_;
   message.bytes = static_cast<std::uint32_t>((last - first) * type_size_);
   return message;
 }
 
 std::optional<std::uint64_t> RingPlan::source(std::uint32_t rank, std::uint64_t i, std::uint32_t run) const {
-  if (sent(rank, i).hops < run) {
+  if (hops(rank, static_cast<std::uint32_t>(i / slices_ % positions_)) < run) {
     return std::nullopt;
   }
   const bool chain = collective_ == Collective::broadcast || collective_ == Collective::reduce;
-  return chain ? i : i - std::uint64_t{run} * slices();
+  return chain ? i : i - std::uint64_t{run} * slices_;
 }
 
 std::uint32_t RingPlan::wire_bytes(std::uint32_t data) const {

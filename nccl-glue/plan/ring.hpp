@@ -61,17 +61,20 @@ class RingPlan {
 
   [[nodiscard]] std::uint64_t loops() const { return loops_; }
   [[nodiscard]] std::uint32_t positions() const { return positions_; }
-  [[nodiscard]] std::uint32_t slices() const { return units_.chunk / units_.slice; }
+  [[nodiscard]] std::uint32_t slices() const { return slices_; }
   [[nodiscard]] std::uint32_t type_size() const { return type_size_; }
 
  private:
   [[nodiscard]] RingMessage at(std::uint32_t part, std::uint64_t i) const;
   [[nodiscard]] std::uint32_t distance(std::uint32_t rank) const { return (rank + ranks_ - root_) % ranks_; }
+  [[nodiscard]] std::uint32_t hops(std::uint32_t rank, std::uint32_t position) const;
+  [[nodiscard]] bool finished(std::uint32_t position) const;
   [[nodiscard]] std::uint32_t part_sent(std::uint32_t rank, std::uint32_t position) const;
 
   Collective collective_;
   Protocol protocol_;
   StepUnits units_;
+  std::uint32_t slices_;
   std::uint32_t ranks_;
   std::uint32_t root_;
   std::uint32_t type_size_;  // all sizes below are in elements of this many bytes

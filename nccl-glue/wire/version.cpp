@@ -83,7 +83,6 @@ constexpr Version nccl_2_29_7() {
   v.qp_by_request_number = true;
   v.channel_traffic_min = 32768;
   v.channel_target_floor = false;
-  v.broadcasts_apart = true;
   return v;
 }
 

@@ -75,7 +75,6 @@ struct Version {
   bool ll_traffic_times_four = true;
   bool continuous_ranges = true;     // false (to 2.21): grid loop
   bool channel_target_floor = true;  // a channel's target is at least channel_traffic_min; false: rounded up to 16
-  bool broadcasts_apart = false;     // queued behind a group's other collectives; several roots make one operation
 };
 
 /// Every version known, oldest first.

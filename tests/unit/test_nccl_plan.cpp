@@ -444,12 +444,6 @@ TEST(Channels, WhatCannotBePlacedIsNamed) {
   EXPECT_THAT(error(22907, {{{Collective::send, 1}, ring_simple}}), testing::HasSubstr("send"));
   EXPECT_THAT(error(22907, {{{Collective::all_reduce, 1}, {Algorithm::ring, Protocol::simple, 2}}}),
               testing::HasSubstr("2 channels in a communicator of 1"));
-  PlannedOperation one{{Collective::broadcast, 1}, ring_simple};
-  PlannedOperation other = one;
-  other.operation.root = 1;
-  EXPECT_THAT(error(22907, {one, other}), testing::HasSubstr("several roots"));
-  EXPECT_EQ(error(22809, {one, other}), "");
-  EXPECT_EQ(error(22907, {one, one}), "");
 }
 
 TEST(TreePlan, DeepTreesGetSmallerLl128Chunks) {
