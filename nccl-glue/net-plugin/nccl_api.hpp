@@ -16,9 +16,11 @@ enum class NcclResult : std::int32_t {
   remote_error = 6,
 };
 
-/// ncclDebugLogLevel and the subsystem bit of the network.
+/// ncclDebugLogLevel.
 enum class LogLevel : std::int32_t { warn = 2, info = 3 };
-inline constexpr unsigned long log_net = 16;
+/// ncclDebugLogSubSys: NCCL prints what has a bit in common with NCCL_DEBUG_SUBSYS, warnings too.
+inline constexpr unsigned long log_init_and_net = 1 | 16;
+inline constexpr unsigned long log_all = ~0UL;
 using Logger = void (*)(LogLevel level, unsigned long flags, const char* file, int line, const char* format, ...);
 
 inline constexpr int pointer_host = 1;         // NCCL_PTR_HOST

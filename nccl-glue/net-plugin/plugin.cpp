@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -39,7 +40,8 @@ constexpr auto goodbye = std::chrono::seconds{2};
 
 void log(LogLevel level, const std::string& text) {
   if (plugin().logger != nullptr) {
-    plugin().logger(level, log_net, "NET/NeuronaBox", 0, "NET/NeuronaBox: %s", text.c_str());
+    const unsigned long flags = level == LogLevel::warn ? log_all : log_init_and_net;
+    plugin().logger(level, flags, "NET/NeuronaBox", 0, "NET/NeuronaBox: %s", text.c_str());
   }
 }
 
@@ -65,28 +67,29 @@ int version_of(Logger logger) {
   return version;
 }
 
-NcclResult start_devices() {
+/// true, or why there are no devices.
+Result<bool> start_devices() {
   Plugin& p = plugin();
   const auto settings = read_settings(version_of(p.logger));
   if (!settings) {
-    return failed(settings.error().message, NcclResult::invalid_argument);
+    return settings.error();
   }
   p.settings = *settings;
   const auto interfaces = find_interfaces();
   if (!interfaces) {
-    return failed(interfaces.error().message);
+    return interfaces.error();
   }
   for (const Interface& interface : *interfaces) {
     auto device = Device::open(interface);
     if (!device) {
-      return failed(device.error().message);
+      return device.error();
     }
     log(LogLevel::info, "device " + std::to_string(p.devices.size()) + " on " + interface.name + ", address " +
                             nbx::to_string(interface.address) + ", path MTU " + std::to_string((*device)->path_mtu()) +
                             ", NET/IB of NCCL " + version_text(p.settings.version->code));
     p.devices.push_back(std::move(*device));
   }
-  return NcclResult::success;
+  return true;
 }
 
 NcclResult initialise(Logger logger) {
@@ -95,7 +98,12 @@ NcclResult initialise(Logger logger) {
   if (!p.started) {
     p.started = true;
     p.logger = logger;
-    p.outcome = start_devices();
+    const auto started = start_devices();
+    if (!started) {
+      p.outcome = NcclResult::system_error;
+      // NCCL mutes warnings while it tries networks.
+      std::fprintf(stderr, "NET/NeuronaBox: %s\n", started.error().message.c_str());
+    }
   }
   return p.outcome;
 }

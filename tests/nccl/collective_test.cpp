@@ -6,12 +6,12 @@
 //
 // --real: only these ranks are started, by their numbers; the others exist elsewhere. They contribute nothing to
 //   reductions and send zeros, so expected values are those over the real ranks; an average divides by N.
-// --id-file: rank 0 leaves the unique id there, and other ranks read it: for ranks that several calls start.
+// --id-file: rank 0 leaves the unique id there; ranks that are started without rank 0 read it.
 // --rank-env: sets a variable in each rank's environment; {rank} is its number. May be given again.
 // --netns: rank R enters the network namespace PREFIX followed by R.
-// --lose-rank: that rank dies before its second collective; the others must learn of it from NCCL and get away with
-//   ncclCommAbort.
+// --lose-rank: that rank dies before its second collective; the others must learn of it from NCCL.
 //
+// When NCCL reports an error the communicator is aborted, and the rank fails unless a rank was to be lost.
 // It is an ordinary NCCL program: it knows nothing of what stands behind the CUDA API.
 #include <cuda_runtime_api.h>
 #include <fcntl.h>
@@ -117,7 +117,7 @@ class Rank {
       CHECK(cudaMemcpyAsync(send_, host.data(), send_count_ * sizeof(T), cudaMemcpyHostToDevice, stream_));
       const auto start = std::chrono::steady_clock::now();
       launch();
-      if (o_.lose_rank >= 0 && !finishes()) {
+      if (!finishes()) {
         return false;
       }
       std::vector<T> back(receive_count_);
@@ -199,7 +199,7 @@ class Rank {
         printf("rank %d: aborted, stream drained\n", rank_);
         return false;
       }
-      usleep(1000);
+      usleep(100);
     }
     return true;
   }
@@ -340,9 +340,10 @@ int run_rank(int rank, const Options& o, int id_in, const std::vector<int>& id_o
     ncclComm_t comm = nullptr;
     CHECK(ncclCommInitRank(&comm, o.ranks, id, rank));
     printf("rank %d: communicator ready after %.1f ms\n", rank, milliseconds_since(start));
-    if (o.init_only || run_typed(rank, o, comm)) {
-      CHECK(ncclCommDestroy(comm));
+    if (!o.init_only && !run_typed(rank, o, comm)) {
+      return o.lose_rank >= 0 ? 0 : 1;
     }
+    CHECK(ncclCommDestroy(comm));
     printf("rank %d: done\n", rank);
     return 0;
   } catch (const Failure& failure) {
