@@ -28,10 +28,10 @@ struct NetConfig {
   std::uint8_t qps_per_connection = 1;  // NCCL_IB_QPS_PER_CONNECTION, equal at both ends; a receiver takes the peer's
   bool split_data_on_qps = false;       // NCCL_IB_SPLIT_DATA_ON_QPS, equal at both ends
   bool adaptive_routing = false;        // NCCL_IB_ADAPTIVE_ROUTING: data and immediate apart,
-  std::uint32_t adaptive_routing_threshold = 8192;  // above this size (NCCL_IB_AR_THRESHOLD)
-  std::uint8_t traffic_class = 0;                   // NCCL_IB_TC: a sender's rules both ends
-  std::uint8_t service_level = 0;                   // NCCL_IB_SL, likewise
-  std::optional<std::uint8_t> fifo_traffic_class;   // NCCL_IB_FIFO_TC: of what a receiver sends
+  std::uint32_t adaptive_routing_threshold = 8192;   // above this size (NCCL_IB_AR_THRESHOLD)
+  std::uint8_t traffic_class = 0;                    // NCCL_IB_TC: a sender's rules both ends
+  std::uint8_t service_level = 0;                    // NCCL_IB_SL, likewise
+  std::optional<std::uint8_t> fifo_traffic_class{};  // NCCL_IB_FIFO_TC: of what a receiver sends
 };
 
 /// Memory of a ghost that a message lies in: part of a region of its MemoryTable.
