@@ -7,7 +7,7 @@
 #include <set>
 
 #include "nccl-glue/wire/ib.hpp"
-#include "support/nccl_capture.hpp"
+#include "support/ib_capture.hpp"
 
 namespace nbx::nccl {
 namespace {
@@ -31,7 +31,7 @@ class Images : public testing::TestWithParam<Recording> {
  protected:
   const Recording& recording = GetParam();
   const Version& version = **find_version(recording.version);
-  test::NcclCapture capture = test::read_nccl_capture(recording.name);
+  test::IbCapture capture = test::read_ib_capture(recording.name);
 };
 
 template <class T>
@@ -44,17 +44,17 @@ TEST_P(Images, SideConnectionsAreReadAndWrittenAgain) {
   ASSERT_EQ(connections.size(), 2U);
   const std::size_t list = ib::device_list_size(version);
   const std::size_t metadata = version.ib_metadata_size;
-  for (const test::TcpStream& s : connections) {
-    ASSERT_EQ(s.up.size(), ib::hello_size + list + metadata + ib::ready_size);
-    ASSERT_EQ(s.down.size(), list + metadata);
-    const auto hello = ib::decode_hello(s.up);
+  for (const test::TcpConnection& s : connections) {
+    ASSERT_EQ(s.from_client.size(), ib::hello_size + list + metadata + ib::ready_size);
+    ASSERT_EQ(s.from_server.size(), list + metadata);
+    const auto hello = ib::decode_hello(s.from_client);
     ASSERT_TRUE(hello);
     EXPECT_EQ(*hello, ib::Hello{}) << "NCCL's constant magic, and type 4";
     Bytes up = bytes_of(ib::encode(*hello));
     Bytes down;
-    const ConstBytes from_sender = ConstBytes{s.up}.subspan(ib::hello_size);
+    const ConstBytes from_sender = ConstBytes{s.from_client}.subspan(ib::hello_size);
     for (const auto& [from, to, owner] :
-         {std::tuple{from_sender, &up, s.client}, {ConstBytes{s.down}, &down, s.server}}) {
+         {std::tuple{from_sender, &up, s.client.ip}, {ConstBytes{s.from_server}, &down, s.server.ip}}) {
       const auto devices = ib::decode_device_list(version, from.first(list));
       ASSERT_TRUE(devices);
       EXPECT_EQ(devices->ndevs, recording.ndevs);
@@ -72,8 +72,8 @@ TEST_P(Images, SideConnectionsAreReadAndWrittenAgain) {
     }
     up.resize(up.size() + ib::ready_size);
     up[up.size() - ib::ready_size] = std::byte{1};
-    EXPECT_EQ(test::to_hex(up), test::to_hex(s.up));
-    EXPECT_EQ(test::to_hex(down), test::to_hex(s.down));
+    EXPECT_EQ(test::to_hex(up), test::to_hex(s.from_client));
+    EXPECT_EQ(test::to_hex(down), test::to_hex(s.from_server));
   }
 }
 
@@ -147,11 +147,11 @@ INSTANTIATE_TEST_SUITE_P(
 
 // The handles of nccl-simple.pcap, as the bootstrap carries them.
 TEST(Images, HandlesAreReadAndWrittenAgain) {
-  const test::NcclCapture capture = test::read_nccl_capture("nccl-simple.pcap");
+  const test::IbCapture capture = test::read_ib_capture("nccl-simple.pcap");
   const Bytes magic = test::from_hex("6c9d4bfc f2b94a56");
   std::size_t seen = 0;
-  for (const test::TcpStream& s : capture.streams) {
-    for (const Bytes* data : {&s.up, &s.down}) {
+  for (const test::TcpConnection& s : capture.connections) {
+    for (const Bytes* data : {&s.from_client, &s.from_server}) {
       for (auto at = std::search(data->begin(), data->end(), magic.begin(), magic.end()); at != data->end();
            at = std::search(at + 1, data->end(), magic.begin(), magic.end())) {
         const auto offset = at - data->begin() - 32;
@@ -163,8 +163,9 @@ TEST(Images, HandlesAreReadAndWrittenAgain) {
         ASSERT_TRUE(decoded);
         EXPECT_EQ(test::to_hex(ib::encode(*decoded)).substr(0, 128), test::to_hex(handle.first(64)));
         const auto sides = capture.side_connections();
-        EXPECT_TRUE(std::ranges::any_of(
-            sides, [&](const auto& c) { return c.server == decoded->address && c.port == decoded->port; }));
+        EXPECT_TRUE(std::ranges::any_of(sides, [&](const auto& c) {
+          return c.server == test::TcpEnd{decoded->address, decoded->port};
+        }));
         ++seen;
       }
     }
