@@ -83,7 +83,8 @@ std::vector<std::size_t> run_order(std::uint32_t ranks, std::span<const PlannedO
   std::vector<std::size_t> order;
   while (!list.empty()) {
     const auto first = function(list.front());
-    const auto rest = std::ranges::stable_partition(list, [&](std::size_t i) { return function(i) == first; }).begin();
+    const auto rest =
+        std::stable_partition(list.begin(), list.end(), [&](std::size_t i) { return function(i) == first; });
     order.insert(order.end(), std::make_reverse_iterator(rest), list.rend());
     list.erase(list.begin(), rest);
   }
@@ -159,7 +160,10 @@ class Dealer {
   [[nodiscard]] std::uint32_t tree_ll128_chunk(std::uint32_t chunk, std::uint64_t bytes) const {
     const float per_node = static_cast<float>(shape_.ranks) / static_cast<float>(shape_.nodes);
     const auto depth = static_cast<float>(std::bit_width(shape_.nodes) + 0.1 * static_cast<double>(per_node));
-    const auto too_few = [&](float wanted) { return static_cast<float>(bytes / chunk) < depth * wanted / per_node; };
+    const auto too_few = [&](float wanted) {
+      const std::uint64_t chunks = bytes / chunk;
+      return static_cast<float>(chunks) < depth * wanted / per_node;
+    };
     while (chunk > 131072 && too_few(64)) {
       chunk /= 2;
     }

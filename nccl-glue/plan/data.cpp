@@ -164,18 +164,27 @@ T multiply(T a, T b) {
   }
 }
 
+template <class V>
+bool is_nan(V v) {
+  if constexpr (std::is_floating_point_v<V>) {
+    return std::isnan(v);
+  } else {
+    return false;
+  }
+}
+
 /// The larger one; of a number and a NaN the number, as on the GPU.
 template <class T>
 T larger(T a, T b) {
   const auto x = load(a);
   const auto y = load(b);
-  return x > y || y != y ? a : b;
+  return x > y || is_nan(y) ? a : b;
 }
 template <class T>
 T smaller(T a, T b) {
   const auto x = load(a);
   const auto y = load(b);
-  return x < y || y != y ? a : b;
+  return x < y || is_nan(y) ? a : b;
 }
 
 template <class T, class F>
