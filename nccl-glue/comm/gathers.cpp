@@ -160,6 +160,7 @@ void Comm::State::finish_gather(Instant now) {
       stage_ = Stage::idle;
       take_graphs();
       gather_.reset();
+      make_shrunk(now);
       return;
     case Stage::idle:
       if (!gather_->real_blocks().empty() && gather_->real_blocks().begin()->second.size() == split_key_size) {

@@ -40,7 +40,17 @@ void Comm::State::shrink(const std::vector<std::int32_t>& excluded, Instant now)
       members.push_back(rank);
     }
   }
-  make_child(members, child_hash(hash_, 0, 0), now);
+  shrunk_.push_back(std::move(members));
+  make_shrunk(now);
+}
+
+/// A real rank may be ready before its ghosts know the last of what others gathered.
+void Comm::State::make_shrunk(Instant now) {
+  while (stage_ == Stage::idle && !closed_ && !shrunk_.empty()) {
+    const std::vector<std::int32_t> members = std::move(shrunk_.front());
+    shrunk_.pop_front();
+    make_child(members, child_hash(hash_, 0, 0), now);
+  }
 }
 
 /// Where only real ranks or only ghosts are in, nothing is to be played.

@@ -126,6 +126,7 @@ class Comm::State final : public ghost::StreamUser, private TimerClient {
 
   // split.cpp
   void finish_split(Instant now);
+  void make_shrunk(Instant now);
   void make_child(const std::vector<std::int32_t>& members, std::uint64_t hash, Instant now);
   void join_parent(State& parent, std::vector<std::int32_t> parent_ranks, Instant now);
   void leave_parent();
@@ -167,6 +168,7 @@ class Comm::State final : public ghost::StreamUser, private TimerClient {
 
   std::deque<Split> expected_splits_;
   std::int32_t splits_ = 0;
+  std::deque<std::vector<std::int32_t>> shrunk_;  // members of children to be made
   std::vector<State*> children_;  // whose ring still needs this communicator
   State* parent_ = nullptr;       // likewise
   std::vector<std::int32_t> parent_ranks_;

@@ -3,9 +3,10 @@
 // NET/Socket that makes connections.
 //
 //   ghost_bringup --id-file PATH --ranks N --real R,R [--per-node L] [--version CODE] [--port BASE] [--lazy]
-//                 [--split MODULUS]
+//                 [--split MODULUS] [--shrink RANK]
 //
-// --split: ghosts take part in every split with color rank % MODULUS and key -rank.
+// --split: ghosts take part in the first split with color rank % MODULUS and key -rank.
+// --shrink: of the first communicator, a child without that rank is expected.
 //
 // Prints what happens; ends when all communicators are closed, with 0 if all closed in order.
 #include <chrono>
@@ -86,6 +87,7 @@ struct Options {
   int version = 22907;
   int port = 20000;
   int split = 0;
+  int shrink = -1;
   bool lazy = false;
 };
 
@@ -112,6 +114,8 @@ Options options_from(int argc, char** argv) {
       o.port = std::atoi(next().c_str());
     } else if (name == "--split") {
       o.split = std::atoi(next().c_str());
+    } else if (name == "--shrink") {
+      o.shrink = std::atoi(next().c_str());
     } else if (name == "--lazy") {
       o.lazy = true;
     }
@@ -252,6 +256,9 @@ int play(const Options& o) {
   Comm& first = *comm;
   player.own(std::move(comm));
   first.start(clock_now());
+  if (o.shrink >= 0) {
+    first.shrink({o.shrink}, clock_now());
+  }
   std::string waiting_for;
   while (!player.finished()) {
     streams.run(50, clock_now());
