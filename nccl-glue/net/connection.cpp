@@ -126,7 +126,7 @@ void Connection::close() noexcept {
   }
   closed_ = true;
   ready_ = false;
-  on_close();
+  release();
   for (rdma::Qp* each : qps_) {
     context_.transport.destroy_qp(*each);
   }

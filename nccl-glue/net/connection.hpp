@@ -88,7 +88,7 @@ class Connection : public rdma::QpUser {
   /// The queue pairs are RTS.
   virtual void on_connected(Instant now) = 0;
   /// What the derived end holds elsewhere.
-  virtual void on_close() noexcept {}
+  virtual void release() noexcept {}
   /// Of the packets that this end sends.
   [[nodiscard]] virtual std::uint8_t traffic_class() const = 0;
   [[nodiscard]] virtual std::uint32_t path_mtu(std::uint32_t peers) const = 0;

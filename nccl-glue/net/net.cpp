@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/check.hpp"
 #include "nccl-glue/net/acceptor.hpp"
 #include "nccl-glue/net/receiver.hpp"
 #include "nccl-glue/net/sender.hpp"
@@ -31,6 +32,7 @@ NetId Net::listen(GhostId ghost, const NetConfig& config, NetUser& user, Handle&
   state_->acceptor.listen(ghost, config.port);
   auto receiver = std::make_unique<Receiver>(state_->registry, state_->acceptor, context, config, user);
   const auto& addresses = context.identity().addresses;
+  NBX_CHECK(!addresses.empty());
   const auto v4 = std::ranges::find_if(addresses, [](const auto& a) { return a.ip.is_v4(); });
   handle = ib::encode(ib::ListenHandle{.address = (v4 != addresses.end() ? *v4 : addresses.front()).ip,
                                        .port = config.port,

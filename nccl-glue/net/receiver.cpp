@@ -10,7 +10,7 @@ Receiver::Receiver(Registry& registry, Acceptor& acceptor, const ghost::Context&
                    NetUser& user)
     : Connection(registry, context, config, user), acceptor_(acceptor), magic_(acceptor.expect(*this)) {}
 
-void Receiver::on_close() noexcept { acceptor_.forget(magic_, stream_); }
+void Receiver::release() noexcept { acceptor_.forget(magic_, stream_); }
 
 // ---- the hand-shake
 

@@ -33,7 +33,7 @@ class Receiver final : public Connection {
 
   void on_item(ConstBytes item, Instant now) override;
   void on_connected(Instant now) override;
-  void on_close() noexcept override;
+  void release() noexcept override;
   [[nodiscard]] std::uint8_t traffic_class() const override;
   [[nodiscard]] std::uint32_t path_mtu(std::uint32_t peers) const override { return peers; }
   void on_completion(rdma::Qp& qp, const rdma::Completion& completion, Instant now) noexcept override;

@@ -1,7 +1,6 @@
 #include "nccl-glue/net/sender.hpp"
 
 #include <algorithm>
-#include <utility>
 
 #include "nccl-glue/wire/little.hpp"
 
@@ -152,25 +151,27 @@ bool Sender::take_slot(Instant now) {
     fail("more than " + std::to_string(ib::slots) + " clear-to-sends without a message", now);
     return false;
   }
-  std::vector<ib::ClearToSend> elements;
+  std::array<ib::ClearToSend, ib::grouped_max> elements;
+  const std::span slot_elements = std::span{elements}.first(first.grouped);
   for (std::size_t i = 0; i < first.grouped; ++i) {
-    elements.push_back(read(slot, i));
-    if (elements.back().sequence != first.sequence) {
+    elements[i] = read(slot, i);
+    if (elements[i].sequence != first.sequence) {
       return false;  // the rest is still on its way
     }
-    const auto keys = std::span{elements.back().rkeys}.first(static_cast<std::size_t>(peer_.ndevs));
-    if (elements.back().address == 0 || std::ranges::count(keys, 0U) != 0) {
+    const auto keys = std::span{elements[i].rkeys}.first(static_cast<std::size_t>(peer_.ndevs));
+    if (elements[i].address == 0 || std::ranges::count(keys, 0U) != 0) {
       fail("clear-to-send " + std::to_string(first.sequence) + " has address or key 0", now);
       return false;
     }
+    elements[i].grouped = first.grouped;
   }
   ++slots_taken_;
-  for (std::size_t i = 0; i < elements.size(); ++i) {
-    std::ranges::fill(element_at(slot, i), std::byte{0});
-    clear_.push_back(elements[i]);
-  }
-  for (std::size_t i = 0; i < elements.size() && !closed_; ++i) {
-    user_.on_clear_to_send(id(), elements[i].size, elements[i].tag, now);
+  std::ranges::fill(element_at(slot, 0), std::byte{0});
+  clear_.insert(clear_.end(), slot_elements.begin(), slot_elements.end());
+  for (const ib::ClearToSend& element : slot_elements) {
+    if (!closed_) {
+      user_.on_clear_to_send(id(), element.size, element.tag, now);
+    }
   }
   return !closed_;
 }
@@ -193,83 +194,67 @@ bool Sender::send(const NetBuffer& buffer, Instant now) noexcept {
   if (!ready_ || clear_.empty()) {
     return false;
   }
-  const ib::ClearToSend element = clear_.front();
-  clear_.pop_front();
   NetBuffer cut = buffer;
-  cut.size = std::min({buffer.size, element.size, message_size_max});
-  group_.push_back({element, cut});
-  if (group_.size() == element.grouped) {
-    ++slots_used_;
-    waiting_.push_back(std::exchange(group_, {}));
-    pump(now);
-  }
+  cut.size = std::min({buffer.size, clear_.front().size, message_size_max});
+  unsent_.push_back({clear_.front(), cut});
+  clear_.pop_front();
+  pump(now);
   return true;
 }
 
-bool Sender::data_apart(const Group& group) const {
-  return group.size() > 1 ||
-         (config_.adaptive_routing && group.front().buffer.size > config_.adaptive_routing_threshold);
+bool Sender::data_apart(std::uint32_t count) const {
+  return count > 1 || (config_.adaptive_routing && unsent_.front().buffer.size > config_.adaptive_routing_threshold);
 }
 
+/// Sends what is complete and has room.
 void Sender::pump(Instant now) noexcept {
-  while (!closed_ && !waiting_.empty()) {
-    const Group& group = waiting_.front();
-    const auto requests = static_cast<std::uint32_t>(group.size() + (data_apart(group) ? 1 : 0));
+  while (!closed_ && !unsent_.empty() && unsent_.size() >= unsent_.front().element.grouped) {
+    const std::uint32_t count = unsent_.front().element.grouped;
+    const std::uint32_t requests = count + (data_apart(count) ? 1 : 0);
     if (requests_ + requests > requests_max) {
       return;
     }
     requests_ += requests;
-    launch(group, requests, now);
-    waiting_.pop_front();
-  }
-}
-
-void Sender::launch(const Group& group, std::uint32_t requests, Instant now) noexcept {
-  const std::uint64_t k = landed_ + flights_.size();
-  const Choice choice = choose_qps(k);
-  flights_.push_back(
-      {.missing = choice.parts, .requests = requests, .messages = static_cast<std::uint32_t>(group.size())});
-  if (group.size() > 1) {
-    write_sizes(group, k);
-  }
-  for (std::uint32_t part = 0; part < choice.parts; ++part) {
-    launch_part(group, k, choice, part, now);
+    const std::uint64_t k = slots_used_++;
+    const Choice choice = choose_qps(k);
+    flights_.push_back({.missing = choice.parts, .requests = requests, .messages = count});
+    if (count > 1) {
+      write_sizes(k, count);
+    }
+    for (std::uint32_t part = 0; part < choice.parts; ++part) {
+      launch_part(k, count, choice, part, now);
+    }
+    unsent_.erase(unsent_.begin(), unsent_.begin() + count);
   }
 }
 
 // On each queue pair the data of every message, then one immediate, which alone is signaled. A single message carries
 // it with its data, unless packets may be reordered; a group's carries the sizes.
-void Sender::launch_part(const Group& group, std::uint64_t k, const Choice& choice, std::uint32_t part,
+void Sender::launch_part(std::uint64_t k, std::uint32_t count, const Choice& choice, std::uint32_t part,
                          Instant now) noexcept {
   const std::size_t index = qp_index(choice, part);
   const std::size_t device = peer_device(index);
-  const bool apart = data_apart(group);
-  const auto first_size = static_cast<std::uint32_t>(group.front().buffer.size);
+  const bool apart = data_apart(count);
+  const auto first_size = static_cast<std::uint32_t>(unsent_.front().buffer.size);
   rdma::SendWr last{.wr_id = k, .opcode = rdma::WrOpcode::rdma_write_with_imm};
   // Up to 2.28 a group's immediate is 0. Receivers look at neither.
-  last.imm_data = ib::immediate_of(version(), group.size() == 1 || version().imm_network_order ? first_size : 0);
-  for (const Message& message : group) {
+  last.imm_data = ib::immediate_of(version(), count == 1 || version().imm_network_order ? first_size : 0);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const Message& message = unsent_[i];
     const ib::Part piece = ib::split_part(static_cast<std::uint32_t>(message.buffer.size), choice.parts, part);
-    const rdma::Sge local{.addr = message.buffer.addr + piece.offset, .length = piece.size, .lkey = message.buffer.key};
-    if (!apart) {
-      last.local = local;
-      last.remote_addr = message.element.address + piece.offset;
-      last.rkey = message.element.rkeys[device];
-      break;
+    rdma::SendWr data{.wr_id = k, .opcode = rdma::WrOpcode::rdma_write, .signaled = false};
+    rdma::SendWr& carrier = apart ? data : last;
+    carrier.local = {.addr = message.buffer.addr + piece.offset, .length = piece.size, .lkey = message.buffer.key};
+    carrier.remote_addr = message.element.address + piece.offset;
+    carrier.rkey = message.element.rkeys[device];
+    if (apart) {
+      context_.transport.post_send(qp(index), data, now);
     }
-    context_.transport.post_send(qp(index),
-                                 {.wr_id = k,
-                                  .opcode = rdma::WrOpcode::rdma_write,
-                                  .signaled = false,
-                                  .local = local,
-                                  .remote_addr = message.element.address + piece.offset,
-                                  .rkey = message.element.rkeys[device]},
-                                 now);
   }
-  if (group.size() > 1) {
+  if (count > 1) {
     const std::uint64_t slot = k % ib::slots;
     last.local = {.addr = sizes_->spec().addr + slot * sizes_row,
-                  .length = static_cast<std::uint32_t>(group.size() * ib::size_entry),
+                  .length = static_cast<std::uint32_t>(count * ib::size_entry),
                   .lkey = sizes_->spec().key};
     last.remote_addr = peer_.address + slot * version().completion_row;
     last.rkey = peer_.devices[device].rkey;
@@ -277,13 +262,13 @@ void Sender::launch_part(const Group& group, std::uint64_t k, const Choice& choi
   context_.transport.post_send(qp(index), last, now);
 }
 
-void Sender::write_sizes(const Group& group, std::uint64_t k) {
+void Sender::write_sizes(std::uint64_t k, std::uint32_t count) {
   if (sizes_ == nullptr) {
     sizes_ = &add_region(ib::slots * sizes_row, 0, rdma::Backing::memory);
   }
   const MutableBytes row = sizes_->storage().subspan(k % ib::slots * sizes_row, sizes_row);
-  for (std::size_t i = 0; i < group.size(); ++i) {
-    store(row, i * ib::size_entry, static_cast<std::uint32_t>(group[i].buffer.size));
+  for (std::uint32_t i = 0; i < count; ++i) {
+    store(row, i * ib::size_entry, static_cast<std::uint32_t>(unsent_[i].buffer.size));
   }
 }
 
@@ -292,11 +277,11 @@ void Sender::on_completion(rdma::Qp&, const rdma::Completion& completion, Instan
     return;  // on_error() says why
   }
   const Registry::Turn turn{registry_};
-  --flights_[completion.wr_id - landed_].missing;
+  const std::uint64_t oldest = slots_used_ - flights_.size();
+  --flights_[completion.wr_id - oldest].missing;
   while (!closed_ && !flights_.empty() && flights_.front().missing == 0) {
     const Flight flight = flights_.front();
     flights_.pop_front();
-    ++landed_;
     requests_ -= flight.requests;
     for (std::uint32_t i = 0; i < flight.messages && !closed_; ++i) {
       user_.on_sent(id(), now);

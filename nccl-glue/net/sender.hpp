@@ -32,7 +32,6 @@ class Sender final : public Connection, public ghost::StreamUser, public TimerCl
     ib::ClearToSend element;
     NetBuffer buffer;  // cut to what the peer offers
   };
-  using Group = std::vector<Message>;
 
   void on_timer(TimerNode& node, Instant now) noexcept override;
   void on_open(ghost::StreamId id, GhostId ghost, std::uint16_t port, const IpAddress& peer,
@@ -42,7 +41,7 @@ class Sender final : public Connection, public ghost::StreamUser, public TimerCl
 
   void on_item(ConstBytes item, Instant now) override;
   void on_connected(Instant now) override;
-  void on_close() noexcept override { context_.wheel.cancel(start_); }
+  void release() noexcept override { context_.wheel.cancel(start_); }
   [[nodiscard]] std::uint8_t traffic_class() const override { return static_cast<std::uint8_t>(peer_.traffic_class); }
   [[nodiscard]] std::uint32_t path_mtu(std::uint32_t peers) const override { return std::min(peers, config_.path_mtu); }
   void introduce(std::uint32_t peer_devices, Instant now);
@@ -59,11 +58,12 @@ class Sender final : public Connection, public ghost::StreamUser, public TimerCl
   void check_order(std::uint64_t slot, Instant now);
 
   // Messages.
-  [[nodiscard]] bool data_apart(const Group& group) const;
   void pump(Instant now) noexcept;
-  void launch(const Group& group, std::uint32_t requests, Instant now) noexcept;
-  void launch_part(const Group& group, std::uint64_t k, const Choice& choice, std::uint32_t part, Instant now) noexcept;
-  void write_sizes(const Group& group, std::uint64_t k);
+  void launch_part(std::uint64_t k, std::uint32_t count, const Choice& choice, std::uint32_t part,
+                   Instant now) noexcept;
+  /// Whether the immediate of the oldest `count` messages comes without data of theirs.
+  [[nodiscard]] bool data_apart(std::uint32_t count) const;
+  void write_sizes(std::uint64_t k, std::uint32_t count);
 
   Handle handle_;
   TimerNode start_;
@@ -80,13 +80,11 @@ class Sender final : public Connection, public ghost::StreamUser, public TimerCl
   rdma::Region* sizes_ = nullptr;  // of grouped messages, as they are sent; made for the first of them
 
   std::uint64_t slots_taken_ = 0;      // from the FIFO
-  std::uint64_t slots_used_ = 0;       // by messages
+  std::uint64_t slots_used_ = 0;       // by messages that are on their way
   std::deque<ib::ClearToSend> clear_;  // not used yet
-  Group group_;                        // used, and waiting for the rest of its slot
-  std::deque<Group> waiting_;          // complete; the send queues are full
+  std::deque<Message> unsent_;         // they wait for the rest of their slot, or for room in the send queues
   std::deque<Flight> flights_;
-  std::uint64_t landed_ = 0;    // the number of the first of them
-  std::uint32_t requests_ = 0;  // on the fullest send queue, at most
+  std::uint32_t requests_ = 0;  // of all flights: as many as on the fullest send queue, or more
 };
 
 }  // namespace nbx::nccl

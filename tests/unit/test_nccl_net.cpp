@@ -589,6 +589,33 @@ TEST_F(OneNet, AGroupIsSentWhenAllOfItIsThere) {
             "02000000");
 }
 
+TEST_F(OneNet, AUserMayUseAWholeGroupInTheFirstCall) {
+  sender_ready();
+  log.then_clear = [this](NetId which, Instant then) {
+    while (host.net.clear_to_send(which) != 0) {
+      ASSERT_TRUE(host.net.send(which, {}, then));
+    }
+  };
+  auto each = element(1);
+  each.grouped = 8;
+  write_elements(0, std::vector(8, each));
+  EXPECT_EQ(log.clear.size(), 8U);
+  receive({.opcode = wire::Opcode::rc_acknowledge, .psn = 8, .syndrome = 0x1f, .msn = 8});
+  EXPECT_EQ(log.sent, 8U);
+}
+
+TEST_F(OneNet, AGroupWhoseElementsDisagreeIsThatOfItsFirst) {
+  sender_ready();
+  auto first = element(1);
+  auto second = element(1);
+  first.grouped = 2;
+  second.grouped = 7;
+  write_elements(0, {first, second});
+  ASSERT_TRUE(host.net.send(id, {}, now));
+  ASSERT_TRUE(host.net.send(id, {}, now));
+  EXPECT_EQ(said().size(), 3U);
+}
+
 TEST_F(OneNet, AGroupInTwoWritesIsTakenWhenBothAreThere) {
   sender_ready();
   auto first = element(1);
