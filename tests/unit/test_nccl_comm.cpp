@@ -151,6 +151,32 @@ TEST(NcclTrees, SecondIsMirroredWhenEven) {
   EXPECT_EQ(second_tree(2, 4).parent, 1);
 }
 
+// Nine ranks, three per node, one channel found: what NCCL 2.29.7 printed of the trees of ranks 0 to 2 when the other
+// six were ghosts ("Trees [0] 1/6/-1->0->-1 [1] 1/-1/-1->0->3" and so on).
+TEST(NcclTrees, NodesOfSeveralRanks) {
+  const Version& v = version_of(22907);
+  const std::vector<std::vector<std::int32_t>> members{{0, 1, 2}, {3, 4, 5}, {6, 7, 8}};
+  const TopologyPattern pattern = pattern_of(9, 80, [&](std::int32_t rank) {
+    Graph graph = graph_of(v, {.node = members[static_cast<std::size_t>(rank / 3)],
+                               .self = static_cast<std::size_t>(rank % 3),
+                               .cpu_arch = 1,
+                               .cpu_vendor = 1});
+    graph.channels = 1;
+    return graph;
+  });
+  const Topology topology = pattern.with_channels(2);
+  using Children = std::array<std::int32_t, 3>;
+  EXPECT_EQ(topology.tree[0][0].parent, -1);
+  EXPECT_EQ(topology.tree[0][0].children, (Children{1, 6, -1}));
+  EXPECT_EQ(topology.tree[0][1].parent, 0);
+  EXPECT_EQ(topology.tree[0][1].children, (Children{2, -1, -1}));
+  EXPECT_EQ(topology.tree[1][0].parent, 3);
+  EXPECT_EQ(topology.tree[1][0].children, (Children{1, -1, -1}));
+  EXPECT_EQ(topology.tree[1][1].parent, 0);
+  EXPECT_EQ(topology.tree[1][1].children, (Children{2, 6, -1}));
+  EXPECT_EQ(topology.tree[1][2].children, (Children{-1, -1, -1}));
+}
+
 TEST(NcclTopology, ChannelsDoubleOnHopperWithFastRings) {
   const auto fast = [](std::int32_t rank) {
     Graph graph = one_rank_node(rank, 2);
@@ -525,6 +551,443 @@ INSTANTIATE_TEST_SUITE_P(Captures, RecordedPeers,
                                            Recorded{"v2_29_7_three", "nccl-2.29.7-3ranks.pcap", 22907, 3, {1}},
                                            Recorded{"v2_29_7_three_both", "nccl-2.29.7-3ranks.pcap", 22907, 3, {1, 2}}),
                          [](const auto& row) { return std::string(row.param.name); });
+
+// ---- with real ranks that the test plays
+
+constexpr std::uint64_t magic = 0x1122'3344'5566'7788;
+const SocketAddress real_ring{*parse_ip("10.99.0.1"), 700};
+const SocketAddress real_p2p{*parse_ip("10.99.0.1"), 701};
+
+CommSpec played_spec(std::int32_t ranks, const std::set<std::int32_t>& real = {0}, std::uint64_t id_magic = magic) {
+  CommSpec spec = spec_of(version_of(22907), ranks, real);
+  store(spec.id, 0, id_magic);
+  put_address(MutableBytes(spec.id).subspan(8), {*parse_ip("10.99.0.1"), 600});
+  return spec;
+}
+
+Bytes hello_and(ConstBytes bytes, std::uint64_t said = magic) {
+  const auto hello = encode(Hello{.magic = said});
+  Bytes out(hello.begin(), hello.end());
+  out.insert(out.end(), bytes.begin(), bytes.end());
+  return out;
+}
+
+Bytes message(ConstBytes body) {
+  Bytes out;
+  append_message(out, body);
+  return out;
+}
+
+/// Rank 0, real, with ranks 1 to n-1 ghosts of 2.29.7.
+class PlayedRank : public ::testing::Test {
+ protected:
+  void begin(std::int32_t ranks) {
+    ranks_ = ranks;
+    rig_ = std::make_unique<Rig>(played_spec(ranks));
+    rig_->comm->start({});
+  }
+  ScriptedStreams& streams() { return rig_->streams; }
+  User& user() { return rig_->user; }
+  std::string waiting_for() { return rig_->comm->waiting_for(); }
+
+  void check_in() { streams().open_all(); }
+  void make_ring() {
+    const auto reply = streams().accept(static_cast<GhostId>(ranks_ - 1), base + 17, real_ring.ip);
+    ASSERT_TRUE(reply);
+    streams().say(*reply, hello_and(message(encode_ring_address(v_, real_ring))));
+    streams().open_all();
+    for (std::size_t i = 0; i < streams().streams.size(); ++i) {
+      if (streams().streams[i].port == real_ring.port) {
+        to_real_ = i;
+      }
+    }
+    const auto ring = streams().accept(GhostId{1}, base + 16, real_ring.ip);
+    ASSERT_TRUE(ring);
+    from_real_ = *ring;
+    streams().say(from_real_, hello_and({}));
+  }
+  /// What the real rank says in one gather. Blocks of ghosts come back to them: any bytes will do.
+  void gather(ConstBytes own, std::size_t first_messages = 1000000) {
+    const auto said = [&](std::size_t steps) {
+      Bytes out;
+      for (std::size_t step = 0; step < std::min(steps, first_messages); ++step) {
+        append_message(out, step == 0 ? own : ConstBytes(Bytes(own.size(), std::byte{0xee})));
+      }
+      return out;
+    };
+    streams().say(from_real_, said(static_cast<std::size_t>(ranks_) / 2));
+    streams().say(to_real_, said(static_cast<std::size_t>(ranks_ - 1) / 2));
+  }
+  Bytes ring_data() { return encode(v_, RingData{real_p2p, real_p2p, 1}); }
+  Bytes peer_info(std::int32_t version = 22907) {
+    return encode(v_, PeerInfo{.host_hash = 5, .compute_capability = 80, .version = version});
+  }
+  Bytes graph(std::int32_t channels) {
+    const std::vector<std::int32_t> node{0};
+    Bytes bytes = encode(v_, GhostGraph{.node = node, .self = 0, .cpu_arch = 1, .cpu_vendor = 2});
+    store(bytes, 4, channels);
+    store(bytes, 32 + 4, channels);
+    return bytes;
+  }
+  void come_up(std::int32_t ranks, std::int32_t channels = 1) {
+    begin(ranks);
+    check_in();
+    make_ring();
+    gather(ring_data());
+    gather(peer_info());
+    gather(graph(channels));
+    ASSERT_FALSE(user().closed) << *user().closed;
+  }
+  /// A message of the real rank; what the ghost sends back.
+  std::vector<Bytes> send(std::int32_t ghost, std::int32_t tag, ConstBytes payload) {
+    const std::size_t before = streams().streams.size();
+    const auto stream = streams().accept(static_cast<GhostId>(ghost), base + 18, real_p2p.ip);
+    Bytes said = encode(v_, SendHeader{0, tag});
+    append_message(said, payload);
+    // In two pieces that fit nothing.
+    streams().say(*stream, hello_and(ConstBytes(said).first(5)));
+    streams().say(*stream, ConstBytes(said).subspan(5));
+    streams().open_all();
+    std::vector<Bytes> answers;
+    for (std::size_t i = before; i < streams().streams.size(); ++i) {
+      const ScriptedStreams::Stream& s = streams().streams[i];
+      if (s.by_ghost) {
+        EXPECT_EQ(s.port, real_p2p.port);
+        EXPECT_TRUE(s.closed) << "the receiver waits for the end of the stream";
+        const std::vector<Bytes> messages = test::cut_messages(ConstBytes(s.sent).subspan(hello_size));
+        EXPECT_EQ(messages.size(), 2U);
+        EXPECT_EQ(to_hex(message(messages[0])), to_hex(encode(v_, SendHeader{ghost, tag})));
+        answers.push_back(messages[1]);
+      }
+    }
+    return answers;
+  }
+  static Bytes records(int handles, int senders) {
+    Bytes out;
+    NetHandle handle{};
+    put_address(handle, real_p2p);
+    store(handle, 32, std::uint64_t{0x564ab9f2fc4b9d6c});
+    const auto add = [&](const ConnectRecord& record) { out.insert(out.end(), record.begin(), record.end()); };
+    for (int i = 0; i < handles; ++i) {
+      add(receive_record(handle));
+    }
+    for (int i = 0; i < senders; ++i) {
+      add(send_record(0));
+    }
+    return out;
+  }
+
+  const Version& v_ = version_of(22907);
+  std::int32_t ranks_ = 0;
+  std::unique_ptr<Rig> rig_;
+  std::size_t to_real_ = 0;    // the last ghost's stream of the ring
+  std::size_t from_real_ = 0;  // the first ghost's
+};
+
+class PlayedSizes : public PlayedRank, public ::testing::WithParamInterface<std::int32_t> {};
+
+TEST_P(PlayedSizes, TheRealRankGetsEveryGhostsBlock) {
+  const std::int32_t ranks = GetParam();
+  come_up(ranks);
+  const auto n = static_cast<std::size_t>(ranks);
+  std::map<std::int32_t, Bytes> graphs;
+  std::set<std::uint64_t> hosts;
+  std::set<std::uint64_t> processes;
+  const auto read = [&](ConstBytes sent, std::size_t steps, auto rank_of_step) {
+    const std::vector<Bytes> messages = test::cut_messages(sent);
+    ASSERT_EQ(messages.size(), 3 * steps);
+    for (std::size_t step = 0; step < steps; ++step) {
+      const std::int32_t rank = rank_of_step(static_cast<std::int32_t>(step));
+      if (rank == 0) {
+        continue;
+      }
+      const auto data = decode_ring_data(v_, messages[step]);
+      ASSERT_TRUE(data);
+      EXPECT_EQ(data->p2p, (SocketAddress{IpAddress::v4(0x0a4d0001U + static_cast<std::uint32_t>(rank)), base + 18}));
+      const auto info = decode_peer_info(v_, messages[steps + step]);
+      ASSERT_TRUE(info);
+      EXPECT_EQ(info->rank, rank);
+      hosts.insert(info->host_hash);
+      processes.insert(info->process_hash);
+      graphs[rank] = messages[2 * steps + step];
+    }
+  };
+  read(ConstBytes(streams().streams[to_real_].sent).subspan(hello_size), n / 2,
+       [&](std::int32_t step) { return ranks - 1 - step; });
+  read(streams().streams[from_real_].sent, (n - 1) / 2, [&](std::int32_t step) { return 1 + step; });
+  EXPECT_EQ(graphs.size(), n - 1);
+  EXPECT_EQ(hosts.size(), n - 1);
+  EXPECT_EQ(processes.size(), n - 1);
+  for (const auto& [rank, block] : graphs) {
+    const auto graph = decode_graph(v_, block);
+    EXPECT_EQ(graph->ring_recv[0], rank);
+    EXPECT_EQ(graph->cpu_arch, 1);
+    EXPECT_EQ(graph->cpu_vendor, 2) << "the real rank's";
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Ranks, PlayedSizes, ::testing::Values(2, 3, 4, 5, 64, 1024));
+
+TEST_F(PlayedRank, ChecksInWithFewConnectionsAtATime) {
+  begin(1000);
+  const auto waiting = [&] {
+    return std::ranges::count_if(streams().streams, [](const auto& s) { return !s.open && !s.closed; });
+  };
+  EXPECT_EQ(waiting(), 64);
+  EXPECT_THAT(waiting_for(), HasSubstr("root at 10.99.0.1 port 600 to take the check-in of rank 65 of 1000"));
+  check_in();
+  std::set<std::int32_t> ranks;
+  for (const ScriptedStreams::Stream& s : streams().streams) {
+    const auto check_in = decode_check_in(v_, ConstBytes(s.sent).subspan(hello_size + prefix_size));
+    ASSERT_TRUE(check_in);
+    EXPECT_EQ(check_in->ranks, 1000);
+    EXPECT_TRUE(s.closed);
+    ranks.insert(check_in->rank);
+  }
+  EXPECT_EQ(ranks.size(), 999U);
+  EXPECT_EQ(waiting_for(), "the bootstrap ring from rank 0, from rank 0 (its address)");
+}
+
+TEST_F(PlayedRank, ARefusedCheckInIsTriedAgainButNotForEver) {
+  begin(2);
+  for (int attempt = 0; attempt < 299; ++attempt) {
+    streams().refuse(streams().streams.size() - 1);
+    ASSERT_FALSE(user().closed);
+    rig_->context.wheel.run(rig_->context.wheel.next_deadline());
+    ASSERT_EQ(streams().streams.size(), static_cast<std::size_t>(attempt) + 2);
+  }
+  streams().refuse(streams().streams.size() - 1);
+  EXPECT_EQ(user().closed, "rank 1 cannot reach 10.99.0.1 port 600");
+}
+
+TEST_F(PlayedRank, SaysWhoLeftAndWhatWasAwaited) {
+  begin(3);
+  check_in();
+  make_ring();
+  gather(ring_data());
+  EXPECT_EQ(waiting_for(), "peer info from rank 0, rank 0");
+  streams().end(from_real_);
+  EXPECT_EQ(user().closed, "rank 0 has left; waited for peer info from rank 0, rank 0");
+}
+
+TEST_F(PlayedRank, LeavesInOrderWhenBothEndsAreClosed) {
+  come_up(3);
+  streams().end(to_real_);
+  EXPECT_FALSE(user().closed);
+  streams().end(from_real_);
+  EXPECT_EQ(user().closed, "");
+}
+
+TEST_F(PlayedRank, AnotherReleaseShowsInSizesOrInItsNumber) {
+  begin(2);
+  check_in();
+  make_ring();
+  gather(ring_data());
+  gather(Bytes(120));
+  EXPECT_EQ(user().closed, "rank 0 sends 120 bytes as its peer info, expected are 128: another version than 2.29.7?");
+
+  begin(2);
+  check_in();
+  make_ring();
+  gather(ring_data());
+  gather(peer_info(22906));
+  EXPECT_EQ(user().closed, "rank 0 has NCCL 2.29.6, its ghosts play 2.29.7");
+}
+
+TEST_F(PlayedRank, ABlockMayArriveInAnyPieces) {
+  begin(2);
+  check_in();
+  make_ring();
+  Bytes all = message(ring_data());
+  for (const Bytes& next : {message(peer_info()), message(graph(1))}) {
+    all.insert(all.end(), next.begin(), next.end());
+  }
+  for (std::size_t at = 0; at < all.size(); at += 7) {
+    streams().say(from_real_, ConstBytes(all).subspan(at, std::min<std::size_t>(7, all.size() - at)));
+  }
+  EXPECT_EQ(test::cut_messages(ConstBytes(streams().streams[to_real_].sent).subspan(hello_size)).size(), 3U);
+  EXPECT_EQ(waiting_for(), "");
+}
+
+// The size of a ghost's graph goes out before the block, which needs the real rank's first: both would wait for ever.
+TEST_F(PlayedRank, SizesDoNotWaitForBlocks) {
+  begin(2);
+  check_in();
+  make_ring();
+  gather(ring_data());
+  gather(peer_info());
+  const ConstBytes sent(streams().streams[to_real_].sent);
+  EXPECT_EQ(prefix_of(sent.last(prefix_size)), v_.graph_size);
+}
+
+TEST_F(PlayedRank, AnswersRecordsWithItsOwnAndThenTheHandshake) {
+  come_up(2);
+  const std::vector<Bytes> answers = send(1, 0x101, records(2, 2));
+  ASSERT_EQ(answers.size(), 1U);
+  ASSERT_EQ(answers[0].size(), 4 * connect_record_size);
+  EXPECT_TRUE(handle_in(ConstBytes(answers[0]).subspan(256, 256)));
+  EXPECT_EQ(load<std::int32_t>(answers[0], 512), 1);
+  EXPECT_EQ(user().topologies, 1);
+  EXPECT_EQ(rig_->comm->topology().channels, 2);
+  ASSERT_EQ(user().edges.size(), 4U);
+  EXPECT_EQ(waiting_for(), "rank 0 to connect to rank 1");
+  EXPECT_EQ(user().connected, 0);
+  EXPECT_EQ(send(1, 0x181, {}), std::vector<Bytes>(1));
+  EXPECT_EQ(user().connected, 1);
+
+  gather(Bytes(2));  // ring connection info
+  const std::vector<Bytes> said = test::cut_messages(ConstBytes(streams().streams[to_real_].sent).subspan(hello_size));
+  EXPECT_EQ(to_hex(said.back()), "0000");
+}
+
+TEST_F(PlayedRank, TheNumberOfRecordsTellsTheNumberOfChannels) {
+  come_up(2);
+  send(1, 0x101, records(5, 5));  // NCCL_MIN_NCHANNELS=5
+  EXPECT_EQ(rig_->comm->topology().channels, 5);
+  EXPECT_EQ(user().edges.back().channel, 4);
+}
+
+TEST_F(PlayedRank, LazyTreesMayComeBeforeRings) {
+  come_up(4);
+  // Tree 0: 0 - 2 - {1, 3}. Tree 1: 3 - 1 - {0, 2}. Distance 2 is the same rank both ways, distance 1 is not.
+  send(2, 0x202, records(1, 1));
+  ASSERT_EQ(user().edges.size(), 2U);
+  EXPECT_EQ(user().edges[0].channel, 0);
+  send(1, 0x102, records(0, 1));
+  EXPECT_EQ(user().edges.back().channel, 1);
+  send(1, 0x302, records(1, 0));
+  EXPECT_EQ(user().edges.back().channel, 1);
+  EXPECT_TRUE(user().edges.back().to_real);
+  send(1, 0x182, {});
+  send(1, 0x382, {});
+  EXPECT_EQ(user().connected, 0);
+  send(2, 0x282, {});
+  EXPECT_EQ(user().connected, 1);
+  // The ring has channel 1 of 0 -> 1 already.
+  send(1, 0x101, records(0, 1));
+  EXPECT_EQ(user().edges.back().channel, 0);
+  EXPECT_FALSE(user().closed);
+}
+
+TEST_F(PlayedRank, SendAndReceiveNeedNoTopology) {
+  come_up(3);
+  send(2, 0x200, records(0, 2));
+  send(2, 0x100, records(1, 0));
+  ASSERT_EQ(user().edges.size(), 3U);
+  EXPECT_FALSE(user().edges[1].collective);
+  EXPECT_EQ(user().edges[1].channel, 1);
+  EXPECT_TRUE(user().edges[2].to_real);
+  EXPECT_EQ(user().topologies, 0);
+}
+
+TEST_F(PlayedRank, WhatItDoesNotPlayEndsIt) {
+  const auto closed = [&](std::int32_t tag, ConstBytes payload) {
+    come_up(3);
+    send(1, tag, payload);
+    return user().closed.value_or("");
+  };
+  EXPECT_THAT(closed(0xbeef, {}), HasSubstr("tag 48879"));
+  EXPECT_THAT(closed(0x103, records(1, 0)), HasSubstr("graph 2, which ghosts do not play"));
+  EXPECT_THAT(closed(0x101, Bytes(100)), HasSubstr("100 bytes of connection records"));
+  EXPECT_THAT(closed(0x181, {}), HasSubstr("was not begun"));
+  EXPECT_THAT(closed(0x101, records(2, 0)), HasSubstr("no number of channels explains"));
+  come_up(3);
+  gather(Bytes(12));
+  EXPECT_EQ(user().closed, "rank 0 gathers 12 bytes per rank, which ghosts do not play");
+}
+
+TEST_F(PlayedRank, StrangersAreIgnored) {
+  come_up(3);
+  const auto stranger = [&](ConstBytes bytes, std::uint16_t port) {
+    const auto stream = streams().accept(GhostId{1}, port, real_p2p.ip);
+    streams().say(*stream, bytes);
+    return streams().streams[*stream].closed;
+  };
+  EXPECT_TRUE(stranger(hello_and({}, magic + 1), base + 18)) << "another magic";
+  EXPECT_TRUE(stranger(hello_and(encode(v_, SendHeader{0, 0x101}), magic), base + 16)) << "a second ring";
+  Bytes huge(prefix_size);
+  store(huge, 0, 0x7fffffff);
+  Bytes said = encode(v_, SendHeader{0, 0x101});
+  said.insert(said.end(), huge.begin(), huge.end());
+  EXPECT_TRUE(stranger(hello_and(said), base + 18)) << "too long";
+  EXPECT_TRUE(stranger(hello_and(Bytes(16, std::byte{0xff})), base + 18)) << "no header";
+  said = encode(v_, SendHeader{2, 0x101});
+  append_message(said, records(1, 0));
+  EXPECT_TRUE(stranger(hello_and(said), base + 18)) << "a ghost's rank";
+  EXPECT_FALSE(user().closed);
+  EXPECT_THAT(user().edges, IsEmpty());
+}
+
+TEST_F(PlayedRank, CommunicatorsShareTheirPorts) {
+  come_up(3);
+  User other_user;
+  Comm other(rig_->context.context, rig_->lobby, rig_->net, played_spec(3, {0}, magic + 1), other_user);
+  other.start({});
+  streams().open_all();
+  const auto reply = streams().accept(GhostId{2}, base + 17, real_ring.ip);
+  streams().say(*reply, hello_and(message(encode_ring_address(v_, real_ring)), magic + 1));
+  EXPECT_EQ(other.waiting_for(), "the bootstrap ring from rank 0, from rank 0 (its address)");
+  streams().open_all();
+  EXPECT_EQ(other.waiting_for(), "the bootstrap ring from rank 0");
+  EXPECT_FALSE(user().closed);
+
+  User third_user;
+  Comm third(rig_->context.context, rig_->lobby, rig_->net, played_spec(3), third_user);
+  third.start({});
+  EXPECT_EQ(third_user.closed, "another communicator uses the same unique ID");
+}
+
+// ncclCommSplit of four: ranks 0, 1 and 3 with color 7, in the order 3, 0, 1. The real rank's address for its previous
+// one, rank 3, comes before the gather is complete.
+TEST_F(PlayedRank, SplitMakesAChildOfTheSameColor) {
+  come_up(4);
+  rig_->comm->expect_split({.color = {0, 7, 9, 7}, .key = {0, 5, 5, -1}});
+  EXPECT_THAT(send(3, split_tag, encode_ring_address(v_, real_ring)), IsEmpty());
+  const std::size_t before = streams().streams.size();
+  gather(encode(SplitKey{.key = 0, .color = 7}));
+  const std::vector<Bytes> said = test::cut_messages(ConstBytes(streams().streams[to_real_].sent).subspan(hello_size));
+  EXPECT_EQ(to_hex(said[6]), to_hex(encode(SplitKey{.key = -1, .color = 7})));
+  ASSERT_EQ(user().children.size(), 1U);
+  Comm& child = *user().children[0];
+  EXPECT_EQ(child.hash(), child_hash(rig_->comm->hash(), 1, 7));
+  ASSERT_EQ(child.spec().ranks.size(), 3U);
+  EXPECT_EQ(child.spec().ranks[0].ghost, GhostId{3});
+  EXPECT_TRUE(child.spec().ranks[1].real);
+  EXPECT_EQ(child.spec().ranks[2].ghost, GhostId{1});
+  // Rank 1 follows the real rank and tells it where; rank 3 precedes it and connects to where it was told.
+  streams().open_all();
+  ASSERT_EQ(streams().streams.size(), before + 2);
+  const std::vector<Bytes> told = test::cut_messages(ConstBytes(streams().streams[before].sent).subspan(hello_size));
+  EXPECT_EQ(to_hex(message(told.at(0))), to_hex(encode(v_, SendHeader{1, split_tag})));
+  EXPECT_EQ(decode_ring_address(v_, told.at(1)), (SocketAddress{IpAddress::v4(0x0a4d0002U), base + 16}));
+  EXPECT_EQ(streams().streams[before + 1].ghost, GhostId{3});
+  EXPECT_EQ(streams().streams[before + 1].port, real_ring.port);
+  EXPECT_EQ(decode_hello(streams().streams[before + 1].sent)->magic, child.hash());
+  EXPECT_EQ(child.waiting_for(), "the bootstrap ring from rank 1");
+}
+
+TEST_F(PlayedRank, AnUnexpectedSplitHasNoGhosts) {
+  come_up(3);
+  gather(encode(SplitKey{.key = 0, .color = 1}));
+  EXPECT_THAT(user().children, IsEmpty());
+  EXPECT_FALSE(user().closed);
+  EXPECT_EQ(waiting_for(), "");
+}
+
+TEST_F(PlayedRank, ShrinkNeedsNoGather) {
+  begin(4);
+  rig_->comm->shrink({2}, {});
+  check_in();
+  make_ring();
+  gather(ring_data());
+  gather(peer_info());
+  EXPECT_THAT(user().children, IsEmpty());
+  gather(graph(1));
+  ASSERT_EQ(user().children.size(), 1U);
+  EXPECT_EQ(user().children[0]->hash(), child_hash(rig_->comm->hash(), 0, 0));
+  EXPECT_EQ(user().children[0]->spec().ranks.size(), 3U);
+  rig_->comm.reset();  // the child outlives its parent
+  EXPECT_THAT(user().children[0]->waiting_for(), HasSubstr("rank 0"));
+}
 
 }  // namespace
 }  // namespace nbx::nccl
