@@ -13,7 +13,9 @@ const DeviceModel& DeviceModel::get() {
     const char* n = getenv("PHANTOM_GPU_COUNT");
     d.count = n ? atoi(n) : 1;
     d.cc_major = 9, d.cc_minor = 0;
-    if (const char* cc = getenv("PHANTOM_GPU_CC")) sscanf(cc, "%d.%d", &d.cc_major, &d.cc_minor);
+    if (const char* cc = getenv("PHANTOM_GPU_CC")) {
+      sscanf(cc, "%d.%d", &d.cc_major, &d.cc_minor);
+    }
     d.sm_count = 132;
     d.total_mem = size_t{80} << 30;
     return d;
@@ -42,7 +44,9 @@ using namespace phantom;
 PHANTOM_EXPORT CUresult cuDeviceGetCount(int* n) { return *n = DeviceModel::get().count, CUDA_SUCCESS; }
 
 PHANTOM_EXPORT CUresult cuDeviceGet(CUdevice* d, int ordinal) {
-  if (!valid_device(ordinal)) return CUDA_ERROR_INVALID_DEVICE;
+  if (!valid_device(ordinal)) {
+    return CUDA_ERROR_INVALID_DEVICE;
+  }
   *d = ordinal;
   return CUDA_SUCCESS;
 }
@@ -61,18 +65,25 @@ PHANTOM_EXPORT CUresult cuDeviceGetUuid(CUuuid* u, CUdevice d) {
   return CUDA_SUCCESS;
 }
 PHANTOM_EXPORT CUresult cuDeviceGetPCIBusId(char* s, int len, CUdevice d) {
-  if (!valid_device(d)) return CUDA_ERROR_INVALID_DEVICE;
+  if (!valid_device(d)) {
+    return CUDA_ERROR_INVALID_DEVICE;
+  }
   snprintf(s, len, "%s", pci_bus_id(d).c_str());
   return CUDA_SUCCESS;
 }
 PHANTOM_EXPORT CUresult cuDeviceGetByPCIBusId(CUdevice* d, const char* s) {
-  for (int i = 0; i < DeviceModel::get().count; i++)
-    if (pci_bus_id(i) == s) return *d = i, CUDA_SUCCESS;
+  for (int i = 0; i < DeviceModel::get().count; i++) {
+    if (pci_bus_id(i) == s) {
+      return *d = i, CUDA_SUCCESS;
+    }
+  }
   return CUDA_ERROR_INVALID_DEVICE;
 }
 
 PHANTOM_EXPORT CUresult cuDeviceGetAttribute(int* v, CUdevice_attribute a, CUdevice d) {
-  if (!valid_device(d)) return CUDA_ERROR_INVALID_DEVICE;
+  if (!valid_device(d)) {
+    return CUDA_ERROR_INVALID_DEVICE;
+  }
   const auto& m = DeviceModel::get();
   switch (a) {
     case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
@@ -175,14 +186,18 @@ PHANTOM_EXPORT CUresult cuDeviceGetP2PAttribute(int* v, CUdevice_P2PAttribute, C
 
 // ---- contexts -----------------------------------------------------------------------
 PHANTOM_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext* c, CUdevice d) {
-  if (!valid_device(d)) return CUDA_ERROR_INVALID_DEVICE;
+  if (!valid_device(d)) {
+    return CUDA_ERROR_INVALID_DEVICE;
+  }
   primary[d].device = d;
   primary[d].refs++;
   *c = &primary[d];
   return CUDA_SUCCESS;
 }
 PHANTOM_EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice d) {
-  if (!valid_device(d)) return CUDA_ERROR_INVALID_DEVICE;
+  if (!valid_device(d)) {
+    return CUDA_ERROR_INVALID_DEVICE;
+  }
   primary[d].refs--;
   return CUDA_SUCCESS;
 }
@@ -196,26 +211,38 @@ PHANTOM_EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice d, unsigned* flags, 
   return CUDA_SUCCESS;
 }
 PHANTOM_EXPORT CUresult cuCtxSetCurrent(CUcontext c) {
-  if (!stack.empty()) stack.pop_back();
-  if (c) stack.push_back(c);
+  if (!stack.empty()) {
+    stack.pop_back();
+  }
+  if (c) {
+    stack.push_back(c);
+  }
   return CUDA_SUCCESS;
 }
 PHANTOM_EXPORT CUresult cuCtxGetCurrent(CUcontext* c) { return *c = current_context(), CUDA_SUCCESS; }
 PHANTOM_EXPORT CUresult cuCtxPushCurrent(CUcontext c) { return stack.push_back(c), CUDA_SUCCESS; }
 PHANTOM_EXPORT CUresult cuCtxPopCurrent(CUcontext* c) {
-  if (stack.empty()) return CUDA_ERROR_INVALID_CONTEXT;
-  if (c) *c = stack.back();
+  if (stack.empty()) {
+    return CUDA_ERROR_INVALID_CONTEXT;
+  }
+  if (c) {
+    *c = stack.back();
+  }
   stack.pop_back();
   return CUDA_SUCCESS;
 }
 #undef cuCtxGetDevice
 PHANTOM_EXPORT CUresult cuCtxGetDevice(CUdevice* d) {
   auto* c = current_context();
-  if (!c) return CUDA_ERROR_INVALID_CONTEXT;
+  if (!c) {
+    return CUDA_ERROR_INVALID_CONTEXT;
+  }
   return *d = c->device, CUDA_SUCCESS;
 }
 PHANTOM_EXPORT CUresult cuCtxGetDevice_v2(CUdevice* d, CUcontext c) {
-  if (!c) return cuCtxGetDevice(d);
+  if (!c) {
+    return cuCtxGetDevice(d);
+  }
   return *d = c->device, CUDA_SUCCESS;
 }
 PHANTOM_EXPORT CUresult cuCtxGetFlags(unsigned* f) { return *f = 0, CUDA_SUCCESS; }
@@ -223,7 +250,11 @@ PHANTOM_EXPORT CUresult cuCtxGetApiVersion(CUcontext, unsigned* v) { return *v =
 PHANTOM_EXPORT CUresult cuCtxGetLimit(size_t* v, CUlimit) { return *v = 1024, CUDA_SUCCESS; }
 PHANTOM_EXPORT CUresult cuCtxSetLimit(CUlimit, size_t) { return CUDA_SUCCESS; }
 PHANTOM_EXPORT CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
-  if (least) *least = 0;
-  if (greatest) *greatest = -5;
+  if (least) {
+    *least = 0;
+  }
+  if (greatest) {
+    *greatest = -5;
+  }
   return CUDA_SUCCESS;
 }

@@ -41,16 +41,22 @@ using namespace phantom;
 #undef cuGetProcAddress
 PHANTOM_EXPORT CUresult cuGetProcAddress_v2(const char* symbol, void** pfn, int cudaVersion, cuuint64_t flags,
                                             CUdriverProcAddressQueryResult* status) {
-  if (!symbol || !pfn) return CUDA_ERROR_INVALID_VALUE;
+  if (!symbol || !pfn) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   if (!*symbol) {
-    if (status) *status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+    if (status) {
+      *status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+    }
     *pfn = nullptr;
     return CUDA_ERROR_NOT_FOUND;
   }
   void* p = find_entry(symbol, cudaVersion);
   PLOG(3, "cuGetProcAddress %s %d flags=%lu: %s", symbol, cudaVersion, (unsigned long)flags, p ? "ok" : "absent");
   *pfn = p;
-  if (status) *status = p ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+  if (status) {
+    *status = p ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+  }
   return p ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 PHANTOM_EXPORT CUresult cuGetProcAddress(const char* symbol, void** pfn, int cudaVersion, cuuint64_t flags) {
@@ -84,8 +90,11 @@ const ErrorText error_texts[] = {
     {CUDA_ERROR_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
 };
 const ErrorText* find_error(CUresult e) {
-  for (auto& t : error_texts)
-    if (t.code == e) return &t;
+  for (auto& t : error_texts) {
+    if (t.code == e) {
+      return &t;
+    }
+  }
   return nullptr;
 }
 }  // namespace

@@ -139,8 +139,11 @@ const Entry table[] = {
 
 void* find_entry(const char* name, int version) {
   const Entry* best = nullptr;
-  for (auto& e : table)
-    if (!strcmp(e.name, name) && e.since <= version && (!best || e.since > best->since)) best = &e;
+  for (auto& e : table) {
+    if (!strcmp(e.name, name) && e.since <= version && (!best || e.since > best->since)) {
+      best = &e;
+    }
+  }
   return best ? best->fn : nullptr;
 }
 

@@ -24,9 +24,13 @@ constexpr size_t granule = 4096;
 size_t round_up(size_t n) { return (n + granule - 1) / granule * granule; }
 
 CUresult allocate(void** out, size_t bytes, CUmemorytype type) {
-  if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (bytes == 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   void* p = mmap(nullptr, round_up(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (p == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (p == MAP_FAILED) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
   auto* c = current_context();
   std::lock_guard lock(mu);
   blocks[reinterpret_cast<uintptr_t>(p)] = {bytes, type, c ? c->device : 0, true, next_id++};
@@ -34,10 +38,14 @@ CUresult allocate(void** out, size_t bytes, CUmemorytype type) {
   return CUDA_SUCCESS;
 }
 CUresult release(uintptr_t p) {
-  if (!p) return CUDA_SUCCESS;
+  if (!p) {
+    return CUDA_SUCCESS;
+  }
   std::lock_guard lock(mu);
   auto it = blocks.find(p);
-  if (it == blocks.end() || !it->second.owned) return CUDA_ERROR_INVALID_VALUE;
+  if (it == blocks.end() || !it->second.owned) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   munmap(reinterpret_cast<void*>(p), round_up(it->second.size));
   blocks.erase(it);
   return CUDA_SUCCESS;
@@ -45,7 +53,9 @@ CUresult release(uintptr_t p) {
 // The block that holds address p; the caller holds mu.
 std::map<uintptr_t, Block>::iterator holding(uintptr_t p) {
   auto it = blocks.upper_bound(p);
-  if (it == blocks.begin()) return blocks.end();
+  if (it == blocks.begin()) {
+    return blocks.end();
+  }
   --it;
   return p < it->first + it->second.size ? it : blocks.end();
 }
@@ -54,9 +64,13 @@ void* at(CUdeviceptr p) { return reinterpret_cast<void*>(p); }
 // A copy or fill: queue it, and wait for it in the synchronous flavours.
 CUresult on_stream(CUstream s, bool sync, std::function<void()> op) {
   auto* st = resolve_stream(s);
-  if (!st) return CUDA_ERROR_INVALID_CONTEXT;
+  if (!st) {
+    return CUDA_ERROR_INVALID_CONTEXT;
+  }
   st->enqueue(std::move(op));
-  if (sync) st->mark()->wait();
+  if (sync) {
+    st->mark()->wait();
+  }
   return CUDA_SUCCESS;
 }
 CUresult copy(void* d, const void* s, size_t n, CUstream st, bool sync) {
@@ -69,7 +83,9 @@ bool known(const void* p) {
 // Pageable host memory is not ours after the call: as with the real driver, a pageable
 // source is staged at the call, and a pageable destination makes the call wait.
 CUresult copy_async(void* d, const void* s, size_t n, CUstream st) {
-  if (known(s)) return copy(d, s, n, st, !known(d));
+  if (known(s)) {
+    return copy(d, s, n, st, !known(d));
+  }
   auto staged = std::make_shared<std::vector<char>>(static_cast<const char*>(s), static_cast<const char*>(s) + n);
   const bool wait = !known(d);
   return on_stream(st, wait, [=] { memcpy(d, staged->data(), n); });
@@ -108,9 +124,15 @@ PHANTOM_EXPORT CUresult cuMemHostUnregister(void* p) {
 PHANTOM_EXPORT CUresult cuMemGetAddressRange(CUdeviceptr* base, size_t* size, CUdeviceptr p) {
   std::lock_guard lock(mu);
   auto it = holding(p);
-  if (it == blocks.end()) return CUDA_ERROR_NOT_FOUND;
-  if (base) *base = it->first;
-  if (size) *size = it->second.size;
+  if (it == blocks.end()) {
+    return CUDA_ERROR_NOT_FOUND;
+  }
+  if (base) {
+    *base = it->first;
+  }
+  if (size) {
+    *size = it->second.size;
+  }
   return CUDA_SUCCESS;
 }
 
@@ -124,7 +146,9 @@ PHANTOM_EXPORT CUresult cuPointerGetAttribute(void* data, CUpointer_attribute a,
       *static_cast<CUcontext*>(data) = known ? current_context() : nullptr;
       break;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-      if (!known) return CUDA_ERROR_INVALID_VALUE;
+      if (!known) {
+        return CUDA_ERROR_INVALID_VALUE;
+      }
       *static_cast<unsigned*>(data) = type;
       break;
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
@@ -153,9 +177,11 @@ PHANTOM_EXPORT CUresult cuPointerGetAttribute(void* data, CUpointer_attribute a,
   return CUDA_SUCCESS;
 }
 PHANTOM_EXPORT CUresult cuPointerGetAttributes(unsigned n, CUpointer_attribute* a, void** data, CUdeviceptr p) {
-  for (unsigned i = 0; i < n; i++)
-    if (cuPointerGetAttribute(data[i], a[i], p) != CUDA_SUCCESS && a[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
+  for (unsigned i = 0; i < n; i++) {
+    if (cuPointerGetAttribute(data[i], a[i], p) != CUDA_SUCCESS && a[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE) {
       *static_cast<unsigned*>(data[i]) = 0;
+    }
+  }
   return CUDA_SUCCESS;
 }
 PHANTOM_EXPORT CUresult cuPointerSetAttribute(const void*, CUpointer_attribute, CUdeviceptr) { return CUDA_SUCCESS; }

@@ -45,30 +45,39 @@ std::string file_of(const void* address) {
 // A parameter array has no sizes: they are in the fat binary, which is not read. The kernel's
 // C++ name has the parameter types, though, and for plain ones that is enough.
 std::optional<std::vector<size_t>> parameter_sizes(const std::string& signature) {
-  if (signature.empty() || signature.back() != ')') return std::nullopt;
+  if (signature.empty() || signature.back() != ')') {
+    return std::nullopt;
+  }
   size_t open = signature.size();
   for (int depth = 0; open-- > 0;) {
-    if (signature[open] == ')') depth++;
-    if (signature[open] == '(' && --depth == 0) break;
+    if (signature[open] == ')') {
+      depth++;
+    }
+    if (signature[open] == '(' && --depth == 0) {
+      break;
+    }
   }
   std::vector<size_t> sizes;
   std::string types = signature.substr(open + 1, signature.size() - open - 2);
-  if (types.empty()) return sizes;
+  if (types.empty()) {
+    return sizes;
+  }
   for (size_t from = 0; from <= types.size();) {
     const size_t comma = std::min(types.find(", ", from), types.size());
     const std::string t = types.substr(from, comma - from);
     from = comma + 2;
     if (t.back() == '*' || t == "long" || t == "unsigned long" || t == "double" || t == "long long" ||
-        t == "unsigned long long")
+        t == "unsigned long long") {
       sizes.push_back(8);
-    else if (t == "int" || t == "unsigned int" || t == "float")
+    } else if (t == "int" || t == "unsigned int" || t == "float") {
       sizes.push_back(4);
-    else if (t == "short" || t == "unsigned short")
+    } else if (t == "short" || t == "unsigned short") {
       sizes.push_back(2);
-    else if (t == "bool" || t == "char" || t == "signed char" || t == "unsigned char")
+    } else if (t == "bool" || t == "char" || t == "signed char" || t == "unsigned char") {
       sizes.push_back(1);
-    else
+    } else {
       return std::nullopt;
+    }
   }
   return sizes;
 }
@@ -85,10 +94,16 @@ CUresult launch(const void* f, unsigned grid_x, unsigned block_x, CUstream s, vo
     const void* buf = nullptr;
     size_t size = 0;
     for (void** e = extra; *e != CU_LAUNCH_PARAM_END; e += 2) {
-      if (e[0] == CU_LAUNCH_PARAM_BUFFER_POINTER) buf = e[1];
-      if (e[0] == CU_LAUNCH_PARAM_BUFFER_SIZE) size = *static_cast<size_t*>(e[1]);
+      if (e[0] == CU_LAUNCH_PARAM_BUFFER_POINTER) {
+        buf = e[1];
+      }
+      if (e[0] == CU_LAUNCH_PARAM_BUFFER_SIZE) {
+        size = *static_cast<size_t*>(e[1]);
+      }
     }
-    if (buf) l.args.assign(static_cast<const char*>(buf), static_cast<const char*>(buf) + size);
+    if (buf) {
+      l.args.assign(static_cast<const char*>(buf), static_cast<const char*>(buf) + size);
+    }
   } else if (params) {
     const auto sizes = parameter_sizes(l.name);
     if (!sizes) {
@@ -124,9 +139,15 @@ PHANTOM_EXPORT CUresult cuLibraryGetModule(CUmodule* m, CUlibrary lib) {
 PHANTOM_EXPORT CUresult cuLibraryGetGlobal(CUdeviceptr* p, size_t* size, CUlibrary lib, const char* name) {
   std::lock_guard lock(lib->mu);
   auto& g = lib->globals[name];
-  if (!g) g = std::make_unique<std::vector<char>>(size_t{64} << 10);
-  if (p) *p = reinterpret_cast<CUdeviceptr>(g->data());
-  if (size) *size = g->size();
+  if (!g) {
+    g = std::make_unique<std::vector<char>>(size_t{64} << 10);
+  }
+  if (p) {
+    *p = reinterpret_cast<CUdeviceptr>(g->data());
+  }
+  if (size) {
+    *size = g->size();
+  }
   PLOG(1, "cuLibraryGetGlobal %s: size unknown, 64 KiB of zeroes given", name);
   return CUDA_SUCCESS;
 }
@@ -172,8 +193,10 @@ PHANTOM_EXPORT CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned, unsi
 PHANTOM_EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig* c, CUfunction f, void** params, void** extra) {
   // Launch-completion events fire when the kernel starts; everything else in the
   // attributes is about placement and means nothing here.
-  for (unsigned i = 0; i < c->numAttrs; i++)
-    if (c->attrs[i].id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT)
+  for (unsigned i = 0; i < c->numAttrs; i++) {
+    if (c->attrs[i].id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT) {
       cuEventRecord(c->attrs[i].value.launchCompletionEvent.event, c->hStream);
+    }
+  }
   return launch(f, c->gridDimX, c->blockDimX, c->hStream, params, extra);
 }

@@ -27,14 +27,18 @@ uint64_t Mark::nanos() {
 // Handle 0 and the two special handles mean the context's default stream. Its implicit
 // ordering against other streams is not modelled.
 CUstream_st* resolve_stream(CUstream s) {
-  if (s != nullptr && s != CU_STREAM_LEGACY && s != CU_STREAM_PER_THREAD) return s;
+  if (s != nullptr && s != CU_STREAM_LEGACY && s != CU_STREAM_PER_THREAD) {
+    return s;
+  }
   static std::mutex mu;
   static std::map<int, CUstream_st*> defaults;
   auto* c = current_context();
   int dev = c ? c->device : 0;
   std::lock_guard lock(mu);
   auto& d = defaults[dev];
-  if (!d) d = new CUstream_st(dev, 0);
+  if (!d) {
+    d = new CUstream_st(dev, 0);
+  }
   return d;
 }
 
@@ -62,7 +66,9 @@ void CUstream_st::loop() {
     {
       std::unique_lock lock(mu_);
       cv_.wait(lock, [&] { return !ops_.empty() || closing_; });
-      if (ops_.empty()) break;
+      if (ops_.empty()) {
+        break;
+      }
       op = std::move(ops_.front());
       ops_.pop_front();
       busy_ = true;
@@ -144,7 +150,9 @@ PHANTOM_EXPORT CUresult cuStreamWaitEvent(CUstream s, CUevent e, unsigned) {
     std::lock_guard lock(e->mu);
     m = e->mark;
   }
-  if (!m->done()) resolve_stream(s)->enqueue([m] { m->wait(); });
+  if (!m->done()) {
+    resolve_stream(s)->enqueue([m] { m->wait(); });
+  }
   return CUDA_SUCCESS;
 }
 PHANTOM_EXPORT CUresult cuLaunchHostFunc(CUstream s, CUhostFn fn, void* arg) {
@@ -156,10 +164,14 @@ PHANTOM_EXPORT CUresult cuCtxSynchronize() {
   std::vector<std::shared_ptr<Mark>> marks;
   {
     std::lock_guard lock(all_mu);
-    for (auto* s : all) marks.push_back(s->mark());
+    for (auto* s : all) {
+      marks.push_back(s->mark());
+    }
   }
   marks.push_back(resolve_stream(nullptr)->mark());
-  for (auto& m : marks) m->wait();
+  for (auto& m : marks) {
+    m->wait();
+  }
   return CUDA_SUCCESS;
 }
 PHANTOM_EXPORT CUresult cuCtxSynchronize_v2(CUcontext) { return cuCtxSynchronize(); }
@@ -172,15 +184,25 @@ PHANTOM_EXPORT CUresult cuStreamIsCapturing(CUstream, CUstreamCaptureStatus* st)
 PHANTOM_EXPORT CUresult cuStreamGetCaptureInfo_v2(CUstream, CUstreamCaptureStatus* st, cuuint64_t* id, CUgraph* g,
                                                   const CUgraphNode** deps, size_t* n) {
   *st = CU_STREAM_CAPTURE_STATUS_NONE;
-  if (id) *id = 0;
-  if (g) *g = nullptr;
-  if (deps) *deps = nullptr;
-  if (n) *n = 0;
+  if (id) {
+    *id = 0;
+  }
+  if (g) {
+    *g = nullptr;
+  }
+  if (deps) {
+    *deps = nullptr;
+  }
+  if (n) {
+    *n = 0;
+  }
   return CUDA_SUCCESS;
 }
 PHANTOM_EXPORT CUresult cuStreamGetCaptureInfo_v3(CUstream s, CUstreamCaptureStatus* st, cuuint64_t* id, CUgraph* g,
                                                   const CUgraphNode** deps, const CUgraphEdgeData** edges, size_t* n) {
-  if (edges) *edges = nullptr;
+  if (edges) {
+    *edges = nullptr;
+  }
   return cuStreamGetCaptureInfo_v2(s, st, id, g, deps, n);
 }
 PHANTOM_EXPORT CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {

@@ -47,18 +47,25 @@ PHANTOM_EXPORT const char* nvmlErrorString(int r) {
 PHANTOM_EXPORT int nvmlDeviceGetCount_v2(unsigned* n) { return *n = count(), Success; }
 PHANTOM_EXPORT int nvmlDeviceGetCount(unsigned* n) { return *n = count(), Success; }
 PHANTOM_EXPORT int nvmlDeviceGetHandleByIndex(unsigned i, void** d) {
-  if (int(i) >= count()) return InvalidArgument;
+  if (int(i) >= count()) {
+    return InvalidArgument;
+  }
   return *d = &devices[i], Success;
 }
 PHANTOM_EXPORT int nvmlDeviceGetHandleByPciBusId(const char* id, void** d) {
-  for (int i = 0; i < count(); i++)
-    if (!strcasecmp(id, devices[i].bus_id)) return *d = &devices[i], Success;
+  for (int i = 0; i < count(); i++) {
+    if (!strcasecmp(id, devices[i].bus_id)) {
+      return *d = &devices[i], Success;
+    }
+  }
   return NotFound;
 }
 PHANTOM_EXPORT int nvmlDeviceGetIndex(void* d, unsigned* i) { return *i = static_cast<Device*>(d)->index, Success; }
 PHANTOM_EXPORT int nvmlDeviceGetCudaComputeCapability(void*, int* major, int* minor) {
   *major = 9, *minor = 0;
-  if (const char* cc = getenv("PHANTOM_GPU_CC")) sscanf(cc, "%d.%d", major, minor);
+  if (const char* cc = getenv("PHANTOM_GPU_CC")) {
+    sscanf(cc, "%d.%d", major, minor);
+  }
   return Success;
 }
 PHANTOM_EXPORT int nvmlDeviceGetP2PStatus(void*, void*, int, int* status) {

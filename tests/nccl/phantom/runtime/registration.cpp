@@ -37,16 +37,23 @@ CUkernel kernel_of(const void* stub) {
   auto& r = registry();
   std::lock_guard lock(r.mu);
   auto it = r.kernels.find(stub);
-  if (it == r.kernels.end()) return nullptr;
+  if (it == r.kernels.end()) {
+    return nullptr;
+  }
   Kernel& k = it->second;
-  if (!k.binary->library)
+  if (!k.binary->library) {
     cuLibraryLoadData(&k.binary->library, k.binary->image, nullptr, nullptr, 0, nullptr, nullptr, 0);
-  if (!k.handle) cuLibraryGetKernel(&k.handle, k.binary->library, k.name.c_str());
+  }
+  if (!k.handle) {
+    cuLibraryGetKernel(&k.handle, k.binary->library, k.name.c_str());
+  }
   return k.handle;
 }
 CUfunction function_of(CUkernel k) {
   CUfunction f = nullptr;
-  if (k) cuKernelGetFunction(&f, k);
+  if (k) {
+    cuKernelGetFunction(&f, k);
+  }
   return f;
 }
 
@@ -58,7 +65,9 @@ struct Configuration {
 thread_local std::vector<Configuration> pushed;
 
 cudaError_t launch(CUfunction f, dim3 g, dim3 b, void** args, size_t shared, cudaStream_t s) {
-  if (!f) return note(CUDA_ERROR_NOT_FOUND);
+  if (!f) {
+    return note(CUDA_ERROR_NOT_FOUND);
+  }
   return RT(cuLaunchKernel(f, g.x, g.y, g.z, b.x, b.y, b.z, unsigned(shared), s, args, nullptr));
 }
 
@@ -72,7 +81,9 @@ PHANTOM_EXPORT void __cudaUnregisterFatBinary(void** handle) {
   auto& r = registry();
   std::lock_guard lock(r.mu);
   std::erase_if(r.kernels, [&](auto& k) { return k.second.binary == binary; });
-  if (!binary->library) delete binary;  // a loaded one stays: launches may still be queued
+  if (!binary->library) {
+    delete binary;  // a loaded one stays: launches may still be queued
+  }
 }
 PHANTOM_EXPORT void __cudaRegisterFunction(void** handle, const char* stub, char*, const char* name, int, uint3*,
                                            uint3*, dim3*, dim3*, int*) {
@@ -91,7 +102,9 @@ PHANTOM_EXPORT unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_
   return 0;
 }
 PHANTOM_EXPORT cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, size_t* shared, void* stream) {
-  if (pushed.empty()) return note(CUDA_ERROR_INVALID_VALUE);
+  if (pushed.empty()) {
+    return note(CUDA_ERROR_INVALID_VALUE);
+  }
   const Configuration c = pushed.back();
   pushed.pop_back();
   *grid = c.grid, *block = c.block, *shared = c.shared_mem, *static_cast<cudaStream_t*>(stream) = c.stream;
@@ -122,7 +135,9 @@ PHANTOM_EXPORT cudaError_t cudaGetFuncBySymbol(cudaFunction_t* f, const void* st
 PHANTOM_EXPORT cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* a, const void* stub) {
   *a = {};
   CUfunction f = function_of(kernel_of(stub));
-  if (!f) return note(CUDA_ERROR_NOT_FOUND);
+  if (!f) {
+    return note(CUDA_ERROR_NOT_FOUND);
+  }
   cuFuncGetAttribute(&a->maxThreadsPerBlock, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, f);
   cuFuncGetAttribute(&a->numRegs, CU_FUNC_ATTRIBUTE_NUM_REGS, f);
   cuFuncGetAttribute(&a->ptxVersion, CU_FUNC_ATTRIBUTE_PTX_VERSION, f);

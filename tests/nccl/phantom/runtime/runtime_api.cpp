@@ -16,15 +16,21 @@ thread_local cudaError_t last_error = cudaSuccess;
 namespace phantom::runtime {
 cudaError_t note(CUresult r) {
   auto e = static_cast<cudaError_t>(r);
-  if (e != cudaSuccess && e != cudaErrorNotReady) last_error = e;
+  if (e != cudaSuccess && e != cudaErrorNotReady) {
+    last_error = e;
+  }
   return e;
 }
 void bind() {
   CUcontext c = nullptr;
   CUdevice d = -1;
-  if (cuCtxGetCurrent(&c) == CUDA_SUCCESS && c && cuCtxGetDevice(&d) == CUDA_SUCCESS && d == current_device) return;
+  if (cuCtxGetCurrent(&c) == CUDA_SUCCESS && c && cuCtxGetDevice(&d) == CUDA_SUCCESS && d == current_device) {
+    return;
+  }
   CUcontext primary;
-  if (cuDevicePrimaryCtxRetain(&primary, current_device) == CUDA_SUCCESS) cuCtxSetCurrent(primary);
+  if (cuDevicePrimaryCtxRetain(&primary, current_device) == CUDA_SUCCESS) {
+    cuCtxSetCurrent(primary);
+  }
 }
 }  // namespace phantom::runtime
 
@@ -59,7 +65,9 @@ PHANTOM_EXPORT cudaError_t cudaRuntimeGetVersion(int* v) { return *v = CUDART_VE
 PHANTOM_EXPORT cudaError_t cudaGetDeviceCount(int* n) { return note(cuDeviceGetCount(n)); }
 PHANTOM_EXPORT cudaError_t cudaGetDevice(int* d) { return *d = current_device, cudaSuccess; }
 PHANTOM_EXPORT cudaError_t cudaSetDevice(int d) {
-  if (!valid_device(d)) return note(CUDA_ERROR_INVALID_DEVICE);
+  if (!valid_device(d)) {
+    return note(CUDA_ERROR_INVALID_DEVICE);
+  }
   current_device = d;
   return bind(), cudaSuccess;
 }
@@ -80,7 +88,9 @@ PHANTOM_EXPORT cudaError_t cudaDeviceSetLimit(cudaLimit, size_t) { return cudaSu
 PHANTOM_EXPORT cudaError_t cudaDeviceSynchronize() { return RT(cuCtxSynchronize()); }
 PHANTOM_EXPORT cudaError_t cudaDeviceReset() { return cudaSuccess; }
 PHANTOM_EXPORT cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int d) {
-  if (!valid_device(d)) return note(CUDA_ERROR_INVALID_DEVICE);
+  if (!valid_device(d)) {
+    return note(CUDA_ERROR_INVALID_DEVICE);
+  }
   memset(p, 0, sizeof *p);
   cuDeviceGetName(p->name, sizeof p->name, d);
   cuDeviceTotalMem(&p->totalGlobalMem, d);
@@ -99,7 +109,9 @@ PHANTOM_EXPORT cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, 
                                                             unsigned long long, cudaDriverEntryPointQueryResult* st) {
   CUdriverProcAddressQueryResult found;
   cuGetProcAddress(symbol, fn, int(version), CU_GET_PROC_ADDRESS_DEFAULT, &found);
-  if (st) *st = *fn ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+  if (st) {
+    *st = *fn ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+  }
   return cudaSuccess;
 }
 PHANTOM_EXPORT cudaError_t cudaGetDriverEntryPoint(const char* symbol, void** fn, unsigned long long flags,
@@ -156,7 +168,9 @@ PHANTOM_EXPORT cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* a, co
   unsigned type = 0;
   a->type = cudaMemoryTypeUnregistered;
   a->device = -2;
-  if (cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, dp(p)) != CUDA_SUCCESS) return cudaSuccess;
+  if (cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, dp(p)) != CUDA_SUCCESS) {
+    return cudaSuccess;
+  }
   a->type = type == CU_MEMORYTYPE_HOST ? cudaMemoryTypeHost : cudaMemoryTypeDevice;
   cuPointerGetAttribute(&a->device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, dp(p));
   a->devicePointer = const_cast<void*>(p);
@@ -201,11 +215,21 @@ PHANTOM_EXPORT cudaError_t cudaStreamGetCaptureInfo(cudaStream_t, cudaStreamCapt
                                                     cudaGraph_t* g, const cudaGraphNode_t** deps,
                                                     const cudaGraphEdgeData** edges, size_t* n) {
   *st = cudaStreamCaptureStatusNone;
-  if (id) *id = 0;
-  if (g) *g = nullptr;
-  if (deps) *deps = nullptr;
-  if (edges) *edges = nullptr;
-  if (n) *n = 0;
+  if (id) {
+    *id = 0;
+  }
+  if (g) {
+    *g = nullptr;
+  }
+  if (deps) {
+    *deps = nullptr;
+  }
+  if (edges) {
+    *edges = nullptr;
+  }
+  if (n) {
+    *n = 0;
+  }
   return cudaSuccess;
 }
 PHANTOM_EXPORT cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
