@@ -30,6 +30,7 @@ Body status(CLI::App& app);
 Body ports(CLI::App& app);
 Body qps(CLI::App& app);
 Body ghosts(CLI::App& app);
+Body nccl(CLI::App& app);
 Body counters(CLI::App& app);
 Body report(CLI::App& app);
 Body capture(CLI::App& app);

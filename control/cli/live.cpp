@@ -29,6 +29,7 @@ Body status(CLI::App& app) { return show(app, "status"); }
 Body ports(CLI::App& app) { return show(app, "ports"); }
 Body qps(CLI::App& app) { return show(app, "qps"); }
 Body ghosts(CLI::App& app) { return show(app, "ghosts"); }
+Body nccl(CLI::App& app) { return show(app, "nccl"); }
 Body report(CLI::App& app) { return show(app, "report"); }
 
 Body counters(CLI::App& app) {

@@ -19,6 +19,7 @@ constexpr auto commands = std::to_array<Command>({
     {"ports", "the ports and their devices", ports},
     {"qps", "the queue pairs of the ghosts", qps},
     {"ghosts", "the ghosts and what they do", ghosts},
+    {"nccl", "NCCL's communicators with ghost ranks and their operations", nccl},
     {"counters", "what was counted so far", counters},
     {"report", "asked against achieved, so far", report},
     {"capture", "start or stop a capture", capture},

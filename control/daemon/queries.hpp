@@ -15,6 +15,8 @@ using Json = nlohmann::ordered_json;
 [[nodiscard]] Json ports_json(Emulator& emulator);
 [[nodiscard]] Json qps_json(Emulator& emulator);
 [[nodiscard]] Json ghosts_json(Emulator& emulator);
+/// NCCL's communicators with ghost ranks, and their latest operations.
+[[nodiscard]] Json nccl_json(Emulator& emulator);
 /// Every counter and drop, summed over the ports, or of `port` alone.
 [[nodiscard]] Json counters_json(Emulator& emulator, const std::string& port);
 /// Prometheus' text format 0.0.4.

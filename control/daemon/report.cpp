@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "daemon/queries.hpp"
 #include "report/to_json.hpp"
 
 namespace nbx::daemon {
@@ -142,6 +143,9 @@ Json report_json(Emulator& emulator) {
               {"drops", Json::object()}};
   for (const auto& port : emulator.ports()) {
     add_port(doc, emulator, *port);
+  }
+  if (emulator.config().nccl) {
+    doc["nccl"] = nccl_json(emulator)["communicators"];
   }
   return doc;
 }

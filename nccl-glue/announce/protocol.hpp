@@ -22,7 +22,7 @@ enum class Kind : std::uint32_t {
   comm_split = 4,    // CommSplit: before ncclCommSplit is passed on
   comm_destroy = 5,  // CommRef
   operation = 6,     // OperationCall, in the order of the calls on this communicator
-  group_end = 7,     // CommRef with comm 0: the outermost ncclGroupEnd; a call outside a group is a group of its own
+  group_end = 7,     // CommRef with comm 0: the outermost ncclGroupEnd, and after a call outside a group
   decision = 8,      // OperationDecision: from the profiler plugin, in the order in which NCCL runs them
   comm_shrink = 9,   // CommShrink and a bit per rank of the parent: before ncclCommShrink is passed on
   // from the ghosts

@@ -218,11 +218,16 @@ void Session::operation(ncclComm_t comm, OperationCall call, const Described& de
     }
   }
   const std::vector<std::byte> record = encode(Kind::operation, call);
-  if (group.depth > 0) {
-    group.held.insert(group.held.end(), record.begin(), record.end());
-  } else {
-    send(record);
+  group.held.insert(group.held.end(), record.begin(), record.end());
+  if (group.depth == 0) {
+    close_group();
   }
+}
+
+void Session::close_group() {
+  const std::vector<std::byte> end = encode(Kind::group_end, CommRef{});
+  group.held.insert(group.held.end(), end.begin(), end.end());
+  send(std::exchange(group.held, {}));
 }
 
 void Session::group_start() { group.depth++; }
@@ -235,9 +240,7 @@ bool Session::group_end() {
     return false;
   }
   if (!group.held.empty()) {
-    const std::vector<std::byte> end = encode(Kind::group_end, CommRef{});
-    group.held.insert(group.held.end(), end.begin(), end.end());
-    send(std::exchange(group.held, {}));
+    close_group();
   }
   return true;
 }

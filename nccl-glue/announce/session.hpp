@@ -89,6 +89,7 @@ class Session {
   bool group_end();
   /// After NCCL's: the communicators of the group are made.
   void group_ended(ncclResult_t result);
+  void close_group();
   void send(const std::vector<std::byte>& record) const;
 
   /// A communicator gets a profiler context. Answers which, when this thread is in its making; else 0.

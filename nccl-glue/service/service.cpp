@@ -133,6 +133,21 @@ bool Service::take(ghost::StreamId id, Session& session, const announce::Record&
       }
       return true;
     }
+    case Kind::comm_shrink: {
+      const auto shrink = record.as<announce::CommShrink>();
+      if (const Member* parent = member(shrink.parent)) {
+        const ConstBytes bits = record.body.subspan(sizeof shrink);
+        std::vector<std::int32_t> excluded;
+        for (std::uint32_t rank = 0; rank < shrink.parent_ranks; ++rank) {
+          if ((std::to_integer<unsigned>(bits[rank / 8]) >> (rank % 8) & 1U) != 0) {
+            excluded.push_back(static_cast<std::int32_t>(rank));
+          }
+        }
+        session.comms[shrink.comm] = {.world = nullptr, .rank = parent->rank, .parent = parent->world};
+        parent->world->shrink(parent->rank, excluded, now);
+      }
+      return true;
+    }
     case Kind::operation: {
       const auto call = record.as<announce::OperationCall>();
       if (Member* m = member(call.comm)) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "nccl-glue/plan/names.hpp"
 #include "nccl-glue/plan/point_to_point.hpp"
 #include "nccl-glue/service/peer_transfer.hpp"
 #include "nccl-glue/service/ring_transfer.hpp"
@@ -14,35 +15,17 @@ namespace {
 constexpr std::uint64_t peer_base = 1ULL << 62U;  // numbers of sends and receives in progress_
 constexpr std::size_t reports_max = 4096;
 
-const char* name(Collective collective) {
-  switch (collective) {
-    case Collective::broadcast:
-      return "Broadcast";
-    case Collective::reduce:
-      return "Reduce";
-    case Collective::all_gather:
-      return "AllGather";
-    case Collective::reduce_scatter:
-      return "ReduceScatter";
-    case Collective::all_reduce:
-      return "AllReduce";
-    case Collective::send:
-      return "Send";
-    case Collective::recv:
-      return "Recv";
-  }
-  return "?";
-}
-
 bool collective(const Operation& operation) {
   return operation.collective != Collective::send && operation.collective != Collective::recv;
 }
 
 std::string text(const Operation& operation) {
-  std::string out = std::string{name(operation.collective)} + " of " + std::to_string(operation.count) + " x " +
-                    std::to_string(type_size(operation.type)) + " bytes (type " +
-                    std::to_string(static_cast<int>(operation.type)) + ", reduction " +
-                    std::to_string(static_cast<int>(operation.op)) + ")";
+  std::string out =
+      std::string{name(operation.collective)} + " of " + std::to_string(operation.count) + " " + name(operation.type);
+  if (operation.collective == Collective::all_reduce || operation.collective == Collective::reduce ||
+      operation.collective == Collective::reduce_scatter) {
+    out += std::string{" ("} + name(operation.op) + ")";
+  }
   if (operation.collective == Collective::broadcast || operation.collective == Collective::reduce) {
     out += ", root " + std::to_string(operation.root);
   }
@@ -202,6 +185,13 @@ void World::split(std::int32_t rank, int color, Instant now) {
     ours.key.push_back(r);
   }
   comm_->expect_split(std::move(ours));
+}
+
+void World::shrink(std::int32_t rank, const std::vector<std::int32_t>& excluded, Instant now) {
+  if (callers_[rank].shrinks++ == shrinks_ && !over_) {
+    ++shrinks_;
+    comm_->shrink(excluded, now);
+  }
 }
 
 void World::leave(std::int32_t rank, Instant now) {

@@ -88,6 +88,7 @@ class World final : public CommUser, public NetUser, public EdgeOwner, public Ti
   void decide(std::int32_t rank, const announce::OperationDecision& decision, Instant now);
   void close_group(std::int32_t rank, Instant now);
   void split(std::int32_t rank, int color, Instant now);
+  void shrink(std::int32_t rank, const std::vector<std::int32_t>& excluded, Instant now);
   /// The real node's end of the announcements is gone.
   void leave(std::int32_t rank, Instant now);
 
@@ -101,6 +102,7 @@ class World final : public CommUser, public NetUser, public EdgeOwner, public Ti
     std::vector<announce::OperationCall> open;  // the group that is not closed
     std::uint64_t collectives = 0;              // announced
     std::size_t splits = 0;
+    std::size_t shrinks = 0;
     std::map<std::uint64_t, Decision> decisions;
   };
   /// Collectives that NCCL starts together.
@@ -180,7 +182,8 @@ class World final : public CommUser, public NetUser, public EdgeOwner, public Ti
   std::deque<Group> groups_;                // not started
   std::deque<PeerCall> peer_calls_;         // not started
   std::uint64_t peer_sequence_ = 0;
-  std::size_t splits_ = 0;                      // that the ghosts are prepared for
+  std::size_t splits_ = 0;  // that the ghosts are prepared for
+  std::size_t shrinks_ = 0;
   std::map<std::uint64_t, Progress> progress_;  // by number; sends and receives from peer_base on
   std::unordered_map<const Transfer*, UnderWay> under_way_;
   std::map<EdgeKey, std::unique_ptr<InEdge>> in_;

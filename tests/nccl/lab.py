@@ -1,0 +1,151 @@
+"""A real node and its ghosts on one machine: a network namespace with unmodified NCCL on the phantom GPU and the net
+plugin, a veth, and nbxd on the other end. Needs root, for the namespaces."""
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = Path(os.environ.get("NBX_BIN", ROOT / "build/bin"))
+START_LIMIT_S, STOP_LIMIT_S, COMMAND_LIMIT_S = 60, 20, 30
+FIRST_GHOST = 100  # 10.77.0.100 and up, or 10.77.x.y for many
+MTU = 1500
+
+
+def run(*command, limit_s=COMMAND_LIMIT_S, check=True, **options):
+    words = [str(word) for word in command]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=limit_s, check=False,
+                              **options)
+    except subprocess.TimeoutExpired as late:
+        raise AssertionError(f"{words}: ended after {limit_s} s\n{text(late.stdout)}\n{text(late.stderr)}") from late
+    assert not check or done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    return done
+
+
+def text(output):
+    return (output or b"").decode(errors="replace")[-4000:]
+
+
+def phantom_missing():
+    """Why NCCL cannot be run here; None when it can."""
+    if os.geteuid() != 0:
+        return "needs root for network namespaces"
+    done = run(ROOT / "tests/nccl/prepare", limit_s=1500, check=False)
+    return done.stderr.strip().splitlines()[-1] if done.returncode else None
+
+
+class Lab:
+    """`nodes` namespaces behind one bridge in the emulator's namespace, or one veth when there is one node."""
+
+    def __init__(self, folder, ghosts, nccl, profile="{}", nodes=1, seed=1, memory="128MiB"):
+        self.folder, self.nodes = folder, nodes
+        self.emu = f"nbx-nccl-emu-{os.getpid()}"
+        self.socket, self.log = folder / "nbxd.sock", folder / "nbxd.log"
+        (folder / "profile.yaml").write_text(profile)
+        settings = "\n".join(f"  {line}" for line in nccl.strip().splitlines())
+        (folder / "cluster.yaml").write_text(f"""
+cluster: nccl
+seed: {seed}
+ports:
+  - name: p0
+    device: "net_af_packet0,iface=emu0"
+    mtu: {MTU}
+    profile: ./profile.yaml
+ghosts:
+  - {{name: g, count: {ghosts}, port: p0, addresses: [10.77.0.{FIRST_GHOST}/16]}}
+nccl:
+  ghosts: g
+{settings}
+memory: {{size: {memory}}}
+control: {{socket: {self.socket}}}
+report: {folder}/report.json
+""")
+        self.process = None
+
+    def node(self, index=0):
+        return f"nbx-nccl-n{index}-{os.getpid()}"
+
+    @staticmethod
+    def address(index=0):
+        return f"10.77.0.{index + 1}"
+
+    def __enter__(self):
+        run("ip", "netns", "add", self.emu)
+        for index in range(self.nodes):
+            run("ip", "netns", "add", self.node(index))
+        try:
+            self._wire()
+            self._start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        if self.process is not None and self.process.poll() is None:
+            self.stop()
+        for name in [self.emu] + [self.node(index) for index in range(self.nodes)]:
+            run("ip", "netns", "delete", name, check=False)
+
+    def _wire(self):
+        emu = ["ip", "-n", self.emu]
+        outer = "emu0" if self.nodes == 1 else "up0"
+        if self.nodes > 1:
+            run(*emu, "link", "add", "emu0", "mtu", MTU, "type", "veth", "peer", "name", "br-emu")
+            run(*emu, "link", "add", "br0", "mtu", MTU, "type", "bridge")
+            run(*emu, "link", "set", "br-emu", "mtu", MTU, "master", "br0")
+        for index in range(self.nodes):
+            outer = "emu0" if self.nodes == 1 else f"up{index}"
+            run(*emu, "link", "add", outer, "mtu", MTU, "type", "veth", "peer", "name", "eth0", "netns",
+                self.node(index))
+            if self.nodes > 1:
+                run(*emu, "link", "set", outer, "master", "br0", "up")
+            node = ["ip", "-n", self.node(index)]
+            run(*node, "link", "set", "lo", "up")
+            run(*node, "link", "set", "eth0", "mtu", MTU)
+            run(*node, "address", "add", f"{self.address(index)}/16", "dev", "eth0")
+            run(*node, "link", "set", "eth0", "up")
+            run("ip", "netns", "exec", self.node(index), "ethtool", "-K", "eth0", "tx", "off", "tso", "off", "gso",
+                "off")
+        for name in ["emu0"] + (["br-emu", "br0"] if self.nodes > 1 else []):
+            run(*emu, "link", "set", name, "up")
+
+    def _start(self):
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen(["ip", "netns", "exec", self.emu, BIN / "nbxd", self.folder / "cluster.yaml"],
+                                            stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+        end = time.monotonic() + START_LIMIT_S
+        while "nbxd: ready" not in self.said():
+            assert self.process.poll() is None and time.monotonic() < end, self.said()
+            time.sleep(0.05)
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(STOP_LIMIT_S)
+
+    def said(self):
+        return self.log.read_text(errors="replace")
+
+    def nbx(self, *command):
+        return run(BIN / "nbx", *command, "--control", self.socket)
+
+    def ask(self, *command):
+        return json.loads(self.nbx(*command, "--json").stdout)
+
+    def command(self, *program, node=0, options=(), **environment):
+        """The command line of a program under `nbx run` on a real node."""
+        variables = [f"{name}={value}" for name, value in
+                     {"NCCL_SOCKET_IFNAME": "eth0", "NCCL_SHM_DISABLE": 1, **environment}.items()]
+        return ["ip", "netns", "exec", self.node(node), "env", *variables, BIN / "nbx", "run", "--announce",
+                f"10.77.0.{FIRST_GHOST}:4790", "--net", "plugin", *options, "--", ROOT / "tests/nccl/phantom-run",
+                *program]
+
+    def start(self, *program, **options):
+        return subprocess.Popen([str(word) for word in self.command(*program, **options)], stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT, text=True)
+
+    def call(self, *program, limit_s=60, check=True, **options):
+        return run(*self.command(*program, **options), limit_s=limit_s, check=check)
