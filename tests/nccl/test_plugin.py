@@ -11,7 +11,7 @@ from wire_between import Wire
 
 HERE = Path(__file__).resolve().parent
 BIN = Path(os.environ.get("NBX_BIN", HERE.parents[1] / "build/bin"))
-JOB_LIMIT_S = 90
+JOB_LIMIT_S = 150
 CTS_SIZE = 64
 WRITE_ONLY, WRITE_ONLY_WITH_IMM, WRITE_LAST_WITH_IMM = 0x0A, 0x0B, 0x09
 
@@ -56,13 +56,14 @@ def wire():
 
 # ---- results
 
-@pytest.mark.parametrize("protocol", ["Simple", "LL", "LL128"])
-@pytest.mark.parametrize("operation", ["allreduce", "allgather", "reducescatter", "broadcast", "sendrecv"])
+@pytest.mark.parametrize("operation, protocol", [
+    *((operation, "Simple") for operation in ("allreduce", "allgather", "reducescatter", "broadcast", "sendrecv")),
+    ("allreduce", "LL"), ("allreduce", "LL128"), ("allgather", "LL"), ("reducescatter", "LL128")])
 def test_collectives(operation, protocol):
     on_loopback("--op", operation, "--count", 100_003, ranks=3, NCCL_PROTO=protocol)
 
 
-@pytest.mark.parametrize("count", [1, 1000, 131_072, 1_000_003])
+@pytest.mark.parametrize("count", [1, 1_000_003])
 def test_counts(count):
     on_loopback("--count", count)
 
@@ -75,9 +76,8 @@ def test_four_channels():
     on_loopback("--count", 1_000_003, NCCL_MIN_NCHANNELS=4, NCCL_MAX_NCHANNELS=4)
 
 
-@pytest.mark.parametrize("split", [0, 1])
-def test_queue_pairs_per_connection(split):
-    on_loopback("--count", 300_007, NCCL_IB_QPS_PER_CONNECTION=4, NCCL_IB_SPLIT_DATA_ON_QPS=split)
+def test_queue_pairs_per_connection():
+    on_loopback("--count", 300_007, NCCL_IB_QPS_PER_CONNECTION=4, NCCL_IB_SPLIT_DATA_ON_QPS=1)
 
 
 def test_unknown_version_is_refused():
@@ -156,7 +156,7 @@ def test_cut_ends_with_retry_exceeded(wire):
     assert "remote process exited or there was a network error" in output, output
 
 
-@pytest.mark.parametrize("lost", [0, 1, 2])
+@pytest.mark.parametrize("lost", [0, 1])
 def test_a_rank_that_dies(lost):
     done = on_loopback("--count", 1_000_003, "--lose-rank", lost, ranks=3)
     assert done.stdout.count("NCCL reports remote process exited or there was a network error") == 2, done.stdout
