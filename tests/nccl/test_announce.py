@@ -23,14 +23,6 @@ NETWORK = {"NCCL_NET": "Socket", "NCCL_NET_PLUGIN": "none", "NCCL_SOCKET_IFNAME"
            "NCCL_ALLGATHERV_ENABLE": "0"}
 
 
-@pytest.fixture(scope="session", autouse=True)
-def phantom():
-    done = subprocess.run([HERE / "prepare"], capture_output=True, text=True, check=False)
-    if done.returncode == 3:
-        pytest.skip(done.stderr.splitlines()[-1])
-    assert done.returncode == 0, done.stderr[-2000:]
-
-
 class Job:
     """Processes under the phantom GPU, each with variables of its own."""
 

@@ -15,14 +15,6 @@ BUS = {"all_reduce": 4 / 3, "all_gather": 2 / 3, "reduce_scatter": 2 / 3, "broad
        "alltoall": 2 / 3}  # of three ranks
 
 
-@pytest.fixture(scope="session", autouse=True)
-def phantom():
-    done = subprocess.run([HERE / "prepare"], capture_output=True, text=True, check=False)
-    if done.returncode == 3:
-        pytest.skip(done.stderr.splitlines()[-1])
-    assert done.returncode == 0, done.stderr[-2000:]
-
-
 def probe(folder, ranks, *options):
     """Status and document of every rank."""
     processes = [subprocess.Popen([str(word) for word in (
