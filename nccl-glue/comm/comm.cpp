@@ -8,7 +8,8 @@ namespace nbx::nccl {
 
 namespace {
 
-constexpr std::size_t checking_in_max = 64;  // so that no listener's backlog overflows
+// So that the root's backlog does not overflow: the kernel would then lose connections for a minute.
+constexpr std::size_t checking_in_max = 64;
 constexpr std::uint16_t first_port = 16;
 constexpr std::uint16_t ports_per_rank = 3;
 constexpr std::size_t message_max = 2 * channels_max * connect_record_size;  // both directions of every channel
@@ -134,7 +135,7 @@ bool Comm::State::enter_lobby() {
 }
 
 void Comm::State::check_in_more() {
-  for (; next_check_in_ < ranks() && checking_in_ < checking_in_max; ++next_check_in_) {
+  for (; next_check_in_ < ranks() && checking_in_.size() < checking_in_max; ++next_check_in_) {
     const std::int32_t rank = next_check_in_;
     if (is_real(rank)) {
       continue;
@@ -145,9 +146,14 @@ void Comm::State::check_in_more() {
                                                    .ranks = ranks(),
                                                    .reply = address(rank, Port::reply),
                                                    .ring = address(rank, Port::ring)}));
-    ++checking_in_;
+    checking_in_.insert(rank);
     connect({.ghost = rank, .to = root_, .bytes = std::move(bytes), .check_in = true});
   }
+}
+
+void Comm::State::checked_in(std::int32_t ghost) {
+  checking_in_.erase(ghost);
+  check_in_more();
 }
 
 void Comm::State::connect(Outgoing outgoing) {
@@ -209,11 +215,12 @@ void Comm::State::on_own_open(ghost::StreamId id, Outgoing& outgoing, Instant no
     return;
   }
   const bool check_in = outgoing.check_in;
+  const std::int32_t ghost = outgoing.ghost;
   outgoing_.erase(id);
   around_.streams.close(id);
-  if (check_in) {
-    --checking_in_;
-    check_in_more();
+  // The root's answer tells that it has taken the check-in, unless it waits for ranks that are not ours.
+  if (check_in && (is_real((ghost + 1) % ranks()) || !version_.two_phase_root)) {
+    checked_in(ghost);
   }
 }
 
@@ -267,7 +274,8 @@ void Comm::State::on_incoming(ghost::StreamId id, Incoming& incoming, Instant no
 void Comm::State::on_reply(std::int32_t ghost, ConstBytes body) {
   const auto end = std::ranges::find_if(ends_, [&](const RingEnd& e) { return e.ghost == ghost && e.to_next; });
   if (end == ends_.end()) {
-    return;  // its next is a ghost too
+    checked_in(ghost);  // its next is a ghost too
+    return;
   }
   const std::optional<SocketAddress> address = decode_ring_address(version_, body);
   if (!address) {

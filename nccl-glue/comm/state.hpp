@@ -85,6 +85,7 @@ class Comm::State final : public ghost::StreamUser, private TimerClient {
   void find_ends();
   [[nodiscard]] bool enter_lobby();
   void check_in_more();
+  void checked_in(std::int32_t ghost);
   void connect(Outgoing outgoing);
   void send_message(std::int32_t ghost, std::int32_t real, std::int32_t tag, ConstBytes payload);
   void next_known(RingEnd& end, const SocketAddress& address);
@@ -147,7 +148,7 @@ class Comm::State final : public ghost::StreamUser, private TimerClient {
   std::vector<std::int32_t> node_position_;  // [rank]: in its node
   Stage stage_ = Stage::check_in;
   std::int32_t next_check_in_ = 0;
-  std::size_t checking_in_ = 0;  // connections that are not open yet
+  std::unordered_set<std::int32_t> checking_in_;  // the root may not have taken these check-ins yet
 
   std::vector<RingEnd> ends_;  // fixed once found
   std::unordered_map<ghost::StreamId, Outgoing> outgoing_;
@@ -169,8 +170,8 @@ class Comm::State final : public ghost::StreamUser, private TimerClient {
   std::deque<Split> expected_splits_;
   std::int32_t splits_ = 0;
   std::deque<std::vector<std::int32_t>> shrunk_;  // members of children to be made
-  std::vector<State*> children_;  // whose ring still needs this communicator
-  State* parent_ = nullptr;       // likewise
+  std::vector<State*> children_;                  // whose ring still needs this communicator
+  State* parent_ = nullptr;                       // likewise
   std::vector<std::int32_t> parent_ranks_;
   std::map<std::pair<std::int32_t, std::int32_t>, std::deque<Bytes>> early_split_messages_;  // ghost, real
 

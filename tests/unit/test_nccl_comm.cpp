@@ -187,6 +187,29 @@ TEST(NcclTopology, ChannelsDoubleOnHopperWithFastRings) {
   EXPECT_EQ(pattern_of(4, 89, fast).usual_channels(), 4);
 }
 
+// Two nodes of two ranks, each with its channels on two rails: with crossNic 2, odd nodes swap them.
+TEST(NcclTopology, OddNodesSwapTheirRailsWhenRingsCross) {
+  const Version& v = version_of(22907);
+  const std::vector<std::vector<std::int32_t>> members{{0, 1}, {2, 3}};
+  const auto rings = [&](std::int32_t cross_nic) {
+    return pattern_of(4, 80,
+                      [&](std::int32_t rank) {
+                        Graph graph = graph_of(v, {.node = members[static_cast<std::size_t>(rank / 2)],
+                                                   .self = static_cast<std::size_t>(rank % 2),
+                                                   .cpu_arch = 1,
+                                                   .cpu_vendor = 1});
+                        graph.channels = 2;
+                        graph.cross_nic_ring = cross_nic;
+                        return graph;
+                      })
+        .with_channels(2)
+        .ring;
+  };
+  using Rings = std::vector<std::vector<std::int32_t>>;
+  EXPECT_EQ(rings(0), (Rings{{0, 1, 2, 3}, {0, 3, 2, 1}}));
+  EXPECT_EQ(rings(2), (Rings{{0, 1, 3, 2}, {0, 2, 3, 1}}));
+}
+
 TEST(NcclTopology, NonsenseIsRefused) {
   const auto topology = [](const std::function<void(Graph&)>& spoil) {
     return TopologyPattern::from(
@@ -590,7 +613,27 @@ class PlayedRank : public ::testing::Test {
   User& user() { return rig_->user; }
   std::string waiting_for() { return rig_->comm->waiting_for(); }
 
-  void check_in() { streams().open_all(); }
+  /// Plays the root, which answers a rank as soon as it knows the next one.
+  void check_in() {
+    std::set<std::int32_t> known;
+    std::set<std::int32_t> answered;
+    std::size_t seen = 0;
+    for (std::size_t before = 0; before != known.size() || known.empty();) {
+      before = known.size();
+      streams().open_all();
+      for (; seen < streams().streams.size(); ++seen) {
+        if (streams().streams[seen].by_ghost) {
+          known.insert(static_cast<std::int32_t>(streams().streams[seen].ghost));
+        }
+      }
+      for (const std::int32_t rank : known) {
+        if (known.contains(rank + 1) && answered.insert(rank).second) {
+          const auto reply = streams().accept(static_cast<GhostId>(rank), base + 17, real_ring.ip);
+          streams().say(*reply, hello_and(message(encode_ring_address(v_, real_ring))));
+        }
+      }
+    }
+  }
   void make_ring() {
     const auto reply = streams().accept(static_cast<GhostId>(ranks_ - 1), base + 17, real_ring.ip);
     ASSERT_TRUE(reply);
@@ -734,9 +777,14 @@ TEST_F(PlayedRank, ChecksInWithFewConnectionsAtATime) {
   };
   EXPECT_EQ(waiting(), 64);
   EXPECT_THAT(waiting_for(), HasSubstr("root at 10.99.0.1 port 600 to take the check-in of rank 65 of 1000"));
+  streams().open_all();
+  EXPECT_EQ(streams().streams.size(), 64U) << "open is not yet taken";
   check_in();
   std::set<std::int32_t> ranks;
   for (const ScriptedStreams::Stream& s : streams().streams) {
+    if (!s.by_ghost) {
+      continue;
+    }
     const auto check_in = decode_check_in(v_, ConstBytes(s.sent).subspan(hello_size + prefix_size));
     ASSERT_TRUE(check_in);
     EXPECT_EQ(check_in->ranks, 1000);
@@ -903,6 +951,7 @@ TEST_F(PlayedRank, StrangersAreIgnored) {
     return streams().streams[*stream].closed;
   };
   EXPECT_TRUE(stranger(hello_and({}, magic + 1), base + 18)) << "another magic";
+  EXPECT_TRUE(stranger(encode(Hello{.magic = magic, .type = 2}), base + 18)) << "a proxy's";
   EXPECT_TRUE(stranger(hello_and(encode(v_, SendHeader{0, 0x101}), magic), base + 16)) << "a second ring";
   Bytes huge(prefix_size);
   store(huge, 0, 0x7fffffff);
