@@ -350,9 +350,13 @@ void Comm::State::on_refused(Outgoing outgoing, Instant now) {
 }
 
 void Comm::State::on_timer(TimerNode&, Instant now) noexcept {
+  if (told_) {
+    return;
+  }
   for (Outgoing& outgoing : std::exchange(refused_, {})) {
     connect(std::move(outgoing));
   }
+  pump(now);
   settle(now);
 }
 
@@ -395,7 +399,7 @@ std::string Comm::State::waiting_for() const {
         text += (text.empty() ? gather_->what() + " from " : ", ") + rank_text(ends_[i].real);
       }
     }
-    return text;
+    return text.empty() ? gather_->what() + " of the ghosts" : text;
   }
   if (!exchanges_.empty()) {
     const auto& [real, ghost, tag] = *exchanges_.begin();

@@ -48,7 +48,7 @@ struct Edge {
   bool to_real = false;      // the ghost sends
   bool collective = true;    // false: send/recv (connection index 1)
   std::uint8_t channel = 0;  // send/recv: the how-manieth of this pair and direction, where the wire does not tell
-  NetId net = NetId::none;
+  NetId net = NetId::none;   // the user closes it
 };
 
 class Comm;
@@ -85,16 +85,16 @@ class Comm {
 
   /// Checks every ghost rank in at the root.
   void start(Instant now);
-  /// The members of a child communicator and their new order: the real ranks' colors and keys come over the wire, the
-  /// ghosts' from `ghost_color`. The child is made when the exchange is complete (on_split).
+  /// What the ghosts say when ncclCommSplit gathers colors and keys; the real ranks' own come over the wire. Children
+  /// with both real and ghost ranks are made when the exchange is complete (on_split).
   struct Split {
     std::vector<int> color;  // [rank], -1: no part; entries of real ranks are ignored
     std::vector<int> key;
   };
-  /// Prepares the ghosts' answer to the next ncclCommSplit; without it a split's gather gets color -1 from every ghost.
+  /// The ghosts' part in the next ncclCommSplit, which waits for it.
   void expect_split(Split split);
-  /// ncclCommShrink without `excluded` ranks (of this communicator, sorted). Says nothing on the wire until the real
-  /// ranks do.
+  /// ncclCommShrink without the ranks `excluded` (of this communicator, sorted). The child is made at once, or when
+  /// this communicator is up.
   void shrink(const std::vector<std::int32_t>& excluded, Instant now);
 
   [[nodiscard]] const CommSpec& spec() const noexcept;

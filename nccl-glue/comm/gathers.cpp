@@ -119,14 +119,8 @@ void Comm::State::begin_asked_for() {
         return Bytes(ring_connection_size);  // neither PXN nor direct access to registered buffers
       });
     } else if (*size == static_cast<std::int32_t>(split_key_size)) {
-      if (expected_splits_.empty()) {
-        expected_splits_.emplace_back();  // no ghost has part in it
-      }
       begin_gather("split color and key", split_key_size, [this](std::int32_t ghost) {
-        const auto at = static_cast<std::size_t>(ghost);
-        const Split& split = expected_splits_.front();
-        return encode(SplitKey{.key = at < split.key.size() ? split.key[at] : 0,
-                               .color = at < split.color.size() ? split.color[at] : -1});
+        return expected_splits_.empty() ? Bytes{} : encode(split_key(ghost));
       });
     } else {
       fail("rank " + std::to_string(end.real) + " gathers " + std::to_string(*size) +

@@ -9,20 +9,28 @@
 
 namespace nbx::nccl {
 
+/// The real ranks may be at it already; then the gather goes on with the next timers, not in a call of the user.
+void Comm::State::expect_split(Split split) {
+  expected_splits_.push_back(std::move(split));
+  around_.wheel.arm(retry_, {});
+}
+
+SplitKey Comm::State::split_key(std::int32_t ghost) const {
+  const auto at = static_cast<std::size_t>(ghost);
+  const Split& split = expected_splits_.front();
+  return {.key = at < split.key.size() ? split.key[at] : 0, .color = at < split.color.size() ? split.color[at] : -1};
+}
+
 void Comm::State::finish_split(Instant now) {
-  const Split ours = std::move(expected_splits_.front());
-  expected_splits_.pop_front();
   ++splits_;
   std::map<std::int32_t, std::vector<std::pair<std::int32_t, std::int32_t>>> colors;  // key and rank
   for (std::int32_t rank = 0; rank < ranks(); ++rank) {
-    const auto at = static_cast<std::size_t>(rank);
-    const SplitKey mine = is_real(rank) ? *decode_split_key(gather_->real_blocks().at(rank))
-                                        : SplitKey{.key = at < ours.key.size() ? ours.key[at] : 0,
-                                                   .color = at < ours.color.size() ? ours.color[at] : -1};
+    const SplitKey mine = is_real(rank) ? *decode_split_key(gather_->real_blocks().at(rank)) : split_key(rank);
     if (mine.color >= 0) {
       colors[mine.color].emplace_back(mine.key, rank);
     }
   }
+  expected_splits_.pop_front();
   for (auto& [color, members] : colors) {
     std::ranges::sort(members);  // equal keys: by rank
     std::vector<std::int32_t> order;

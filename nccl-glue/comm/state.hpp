@@ -38,7 +38,7 @@ class Comm::State final : public ghost::StreamUser, private TimerClient {
 
   void set_self(Comm& self) { self_ = &self; }
   void start(Instant now);
-  void expect_split(Split split) { expected_splits_.push_back(std::move(split)); }
+  void expect_split(Split split);
   void shrink(const std::vector<std::int32_t>& excluded, Instant now);
 
   [[nodiscard]] const CommSpec& spec() const noexcept { return spec_; }
@@ -126,6 +126,7 @@ class Comm::State final : public ghost::StreamUser, private TimerClient {
                                                       std::size_t count);
 
   // split.cpp
+  [[nodiscard]] SplitKey split_key(std::int32_t ghost) const;  // of the split that is next
   void finish_split(Instant now);
   void make_shrunk(Instant now);
   void make_child(const std::vector<std::int32_t>& members, std::uint64_t hash, Instant now);

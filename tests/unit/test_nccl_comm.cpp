@@ -1014,12 +1014,23 @@ TEST_F(PlayedRank, SplitMakesAChildOfTheSameColor) {
   EXPECT_EQ(child.waiting_for(), "the bootstrap ring from rank 1");
 }
 
-TEST_F(PlayedRank, AnUnexpectedSplitHasNoGhosts) {
+// The real rank's gather may overtake the news of it.
+TEST_F(PlayedRank, ASplitWaitsForTheGhostsColors) {
   come_up(3);
   gather(encode(SplitKey{.key = 0, .color = 1}));
   EXPECT_THAT(user().children, IsEmpty());
-  EXPECT_FALSE(user().closed);
+  EXPECT_EQ(waiting_for(), "split color and key of the ghosts");
+  rig_->comm->expect_split({.color = {0, 1, 1}, .key = {0, 1, 2}});
+  rig_->context.wheel.run({});
+  ASSERT_EQ(user().children.size(), 1U);
+  EXPECT_EQ(user().children[0]->spec().ranks.size(), 3U);
   EXPECT_EQ(waiting_for(), "");
+
+  gather(encode(SplitKey{.key = 0, .color = 1}));
+  rig_->comm->expect_split({.color = {0, -1, 2}, .key = {0, 1, 2}});
+  rig_->context.wheel.run({});
+  EXPECT_EQ(user().children.size(), 1U) << "no child has both real and ghost ranks";
+  EXPECT_FALSE(user().closed);
 }
 
 TEST_F(PlayedRank, ShrinkNeedsNoGather) {
