@@ -169,16 +169,8 @@ bool Service::take(ghost::StreamId id, Session& session, const announce::Record&
         }
       }
       return true;
-    case Kind::comm_destroy: {
-      const auto number = record.as<announce::CommRef>().comm;
-      if (Member* m = member(number)) {
-        m->world->leave(m->rank, now);
-      }
-      session.comms.erase(number);
-      return true;
-    }
     default:
-      return true;  // comm_ready, and what later libraries may add
+      return true;  // comm_ready and comm_destroy: NCCL's own connections tell, and more exactly
   }
 }
 

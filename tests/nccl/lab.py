@@ -44,6 +44,7 @@ class Lab:
         self.folder, self.nodes = folder, nodes
         self.emu = f"nbx-nccl-emu-{os.getpid()}"
         self.socket, self.log = folder / "nbxd.sock", folder / "nbxd.log"
+        self.capture = folder / "wire.pcapng"
         (folder / "profile.yaml").write_text(profile)
         settings = "\n".join(f"  {line}" for line in nccl.strip().splitlines())
         (folder / "cluster.yaml").write_text(f"""
@@ -62,6 +63,7 @@ nccl:
 memory: {{size: {memory}}}
 control: {{socket: {self.socket}}}
 report: {folder}/report.json
+capture: {self.capture}
 """)
         self.process = None
 
