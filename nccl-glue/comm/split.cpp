@@ -112,7 +112,9 @@ void Comm::State::leave_parent() {
 
 /// Members may send before the child, or even the split, is known here.
 void Comm::State::deliver_split_messages() {
-  for (auto& [way, messages] : early_split_messages_) {
+  for (auto& entry : early_split_messages_) {
+    const std::pair<std::int32_t, std::int32_t> way = entry.first;
+    std::deque<Bytes>& messages = entry.second;
     const auto taken = [&](State* child) { return child->take_split_message(way.first, way.second, messages.front()); };
     while (!messages.empty() && std::ranges::any_of(children_, taken)) {
       messages.pop_front();
