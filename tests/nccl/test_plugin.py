@@ -159,5 +159,5 @@ def test_cut_ends_with_retry_exceeded(wire):
 
 @pytest.mark.parametrize("lost", [0, 1])
 def test_a_rank_that_dies(lost):
-    done = on_loopback("--count", 1_000_003, "--lose-rank", lost, ranks=3)
+    done = on_loopback("--count", 1_000_003, "--lose-rank", lost, ranks=3, NCCL_IB_TIMEOUT=16)
     assert done.stdout.count("NCCL reports remote process exited or there was a network error") == 2, done.stdout
