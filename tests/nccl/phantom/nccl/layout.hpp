@@ -18,11 +18,12 @@
 namespace phantom::nccl {
 
 // Byte offsets. comm*: in the communicator as the kernel sees it; channel*: in one channel.
-#define PHANTOM_LAYOUT(X)                                                                                      \
-  X(comm_rank)                                                                                                 \
-  X(comm_ranks)                                                                                                \
-  X(comm_buff_sizes) X(comm_abort_flag) X(channels) X(channel_size) X(channel_peers) X(ring_prev) X(ring_next) \
-      X(ring_user_ranks) X(ring_index) X(tree_up) X(tree_down)
+// clang-format off
+#define PHANTOM_LAYOUT(X)                                                      \
+  X(comm_rank) X(comm_ranks) X(comm_buff_sizes) X(comm_abort_flag)             \
+  X(channels) X(channel_size) X(channel_peers)                                 \
+  X(ring_prev) X(ring_next) X(ring_user_ranks) X(ring_index) X(tree_up) X(tree_down)
+// clang-format on
 // Absent in releases without profiler counters.
 #define PHANTOM_LAYOUT_OPTIONAL(X) X(comm_work_started) X(comm_work_completed) X(channel_work_counter)
 
