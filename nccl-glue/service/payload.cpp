@@ -108,7 +108,7 @@ void Payloads::contribute(MutableBytes data, const Operation& operation, std::in
   std::vector<std::byte> own(data.size());
   fill_pattern(own, operation.type, static_cast<std::uint32_t>(rank), extent.offset / type_size(operation.type));
   scale_input(own, operation.type, operation.op, ranks_);
-  reduce(data, own, operation.type, operation.op);
+  nccl::reduce(data, own, operation.type, operation.op);
 }
 
 std::vector<std::byte> Payloads::data(const Message& message, Protocol protocol, std::uint32_t bytes) const {

@@ -129,7 +129,7 @@ Outgoing TreeTransfer::sum(std::uint64_t i, std::uint64_t step, bool finished) {
   }
   const Outgoing out = payloads_.passed(first, protocol, shape.bytes, step, [&](MutableBytes data) {
     for (const Message& other : others) {
-      reduce(data, payloads_.data(other, protocol, shape.bytes), operation.type, operation.op);
+      nccl::reduce(data, payloads_.data(other, protocol, shape.bytes), operation.type, operation.op);
     }
     complete(data);
   });

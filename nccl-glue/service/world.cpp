@@ -252,6 +252,15 @@ bool World::schedule_group(const Group& group, Instant now) {
     fail(placements.error().message, now);
     return false;
   }
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    OperationReport& report = progress_[group.first + i].report;
+    report = {};
+    report.sequence = group.first + i;
+    report.operation = operations[i].operation;
+    report.decision = operations[i].decision;
+    report.called = group.called;
+    report.done = true;  // until there is something to do
+  }
   std::vector<std::pair<std::uint64_t, std::vector<Planned>>> all;
   for (const Placement& placement : *placements) {
     const PlannedOperation& planned = operations[placement.index];
@@ -267,12 +276,6 @@ bool World::schedule_group(const Group& group, Instant now) {
     }
   }
   for (std::size_t i = 0; i < operations.size(); ++i) {
-    Progress& progress = progress_[group.first + i];
-    progress.report = {.sequence = group.first + i,
-                       .operation = operations[i].operation,
-                       .decision = operations[i].decision,
-                       .called = group.called,
-                       .done = true};
     leader.decisions.erase(group.first + i);
   }
   for (const auto& [number, planned] : all) {

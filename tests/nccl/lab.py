@@ -1,5 +1,6 @@
 """A real node and its ghosts on one machine: a network namespace with unmodified NCCL on the phantom GPU and the net
 plugin, a veth, and nbxd on the other end. Needs root, for the namespaces."""
+import itertools
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ BIN = Path(os.environ.get("NBX_BIN", ROOT / "build/bin"))
 START_LIMIT_S, STOP_LIMIT_S, COMMAND_LIMIT_S = 60, 20, 30
 FIRST_GHOST = 100  # 10.77.0.100 and up, or 10.77.x.y for many
 MTU = 1500
+LABS = itertools.count()
 
 
 def run(*command, limit_s=COMMAND_LIMIT_S, check=True, **options):
@@ -38,11 +40,12 @@ def phantom_missing():
 
 
 class Lab:
-    """`nodes` namespaces behind one bridge in the emulator's namespace, or one veth when there is one node."""
+    """One namespace per real rank in `nodes`, behind a bridge when there are several."""
 
-    def __init__(self, folder, ghosts, nccl, profile="{}", nodes=1, seed=1, memory="128MiB"):
+    def __init__(self, folder, ghosts, nccl, profile="{}", nodes=(0,), seed=1, memory="128MiB"):
         self.folder, self.nodes = folder, nodes
-        self.emu = f"nbx-nccl-emu-{os.getpid()}"
+        self.prefix = f"nbx{os.getpid()}-{next(LABS)}-"
+        self.emu = f"{self.prefix}emu"
         self.socket, self.log = folder / "nbxd.sock", folder / "nbxd.log"
         self.capture = folder / "wire.pcapng"
         (folder / "profile.yaml").write_text(profile)
@@ -67,17 +70,17 @@ capture: {self.capture}
 """)
         self.process = None
 
-    def node(self, index=0):
-        return f"nbx-nccl-n{index}-{os.getpid()}"
+    def node(self, rank=0):
+        return f"{self.prefix}{rank}"
 
     @staticmethod
-    def address(index=0):
-        return f"10.77.0.{index + 1}"
+    def address(rank=0):
+        return f"10.77.0.{rank + 1}"
 
     def __enter__(self):
         run("ip", "netns", "add", self.emu)
-        for index in range(self.nodes):
-            run("ip", "netns", "add", self.node(index))
+        for rank in self.nodes:
+            run("ip", "netns", "add", self.node(rank))
         try:
             self._wire()
             self._start()
@@ -89,30 +92,30 @@ capture: {self.capture}
     def __exit__(self, *_):
         if self.process is not None and self.process.poll() is None:
             self.stop()
-        for name in [self.emu] + [self.node(index) for index in range(self.nodes)]:
+        for name in [self.emu] + [self.node(rank) for rank in self.nodes]:
             run("ip", "netns", "delete", name, check=False)
 
     def _wire(self):
         emu = ["ip", "-n", self.emu]
-        outer = "emu0" if self.nodes == 1 else "up0"
-        if self.nodes > 1:
+        bridged = len(self.nodes) > 1
+        if bridged:
             run(*emu, "link", "add", "emu0", "mtu", MTU, "type", "veth", "peer", "name", "br-emu")
             run(*emu, "link", "add", "br0", "mtu", MTU, "type", "bridge")
             run(*emu, "link", "set", "br-emu", "mtu", MTU, "master", "br0")
-        for index in range(self.nodes):
-            outer = "emu0" if self.nodes == 1 else f"up{index}"
+        for rank in self.nodes:
+            outer = f"up{rank}" if bridged else "emu0"
             run(*emu, "link", "add", outer, "mtu", MTU, "type", "veth", "peer", "name", "eth0", "netns",
-                self.node(index))
-            if self.nodes > 1:
+                self.node(rank))
+            if bridged:
                 run(*emu, "link", "set", outer, "master", "br0", "up")
-            node = ["ip", "-n", self.node(index)]
+            node = ["ip", "-n", self.node(rank)]
             run(*node, "link", "set", "lo", "up")
             run(*node, "link", "set", "eth0", "mtu", MTU)
-            run(*node, "address", "add", f"{self.address(index)}/16", "dev", "eth0")
+            run(*node, "address", "add", f"{self.address(rank)}/16", "dev", "eth0")
             run(*node, "link", "set", "eth0", "up")
-            run("ip", "netns", "exec", self.node(index), "ethtool", "-K", "eth0", "tx", "off", "tso", "off", "gso",
+            run("ip", "netns", "exec", self.node(rank), "ethtool", "-K", "eth0", "tx", "off", "tso", "off", "gso",
                 "off")
-        for name in ["emu0"] + (["br-emu", "br0"] if self.nodes > 1 else []):
+        for name in ["emu0"] + (["br-emu", "br0"] if bridged else []):
             run(*emu, "link", "set", name, "up")
 
     def _start(self):

@@ -1,4 +1,7 @@
-"""Unmodified NCCL with ranks that do not exist: one real rank (or several), the rest are ghosts behind nbxd."""
+"""Unmodified NCCL with ranks that do not exist: real ranks on the phantom GPU, the rest are ghosts behind nbxd. The
+collective test compares every element with what the call returns when ghosts contribute nothing."""
+import json
+
 import pytest
 
 import lab
@@ -7,17 +10,116 @@ from lab import Lab
 MISSING = lab.phantom_missing()
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 
+COLLECTIVES = ["allreduce", "allgather", "reducescatter", "broadcast", "reduce", "sendrecv"]
+PROTOCOLS = ["Simple", "LL", "LL128"]
 
-def collectives(lab_, ranks, op, count, *more, **options):
-    return lab_.call("collective_test", "--ranks", ranks, "--real", "0", "--op", op, "--count", count, *more, **options)
+
+def ghosts(folder, ranks, more="", real="[0]", **options):
+    return Lab(folder, ranks - len(json.loads(real)), f"ranks: {ranks}\nreal: {real}\npatience: 20s\n{more}", **options)
+
+
+def run(place, ranks, op, count, *words, check=True, limit_s=60, **environment):
+    return place.call("collective_test", "--ranks", ranks, "--real", "0", "--op", op, "--count", count, *words,
+                      check=check, limit_s=limit_s, **environment)
+
+
+def latest(place):
+    """The operations of the last communicator."""
+    return place.ask("nccl")["communicators"][-1]["latest"]
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory):
-    with Lab(tmp_path_factory.mktemp("pair"), 1, "ranks: 2\nreal: [0]") as made:
+def two(tmp_path_factory):
+    with ghosts(tmp_path_factory.mktemp("two"), 2) as made:
         yield made
 
 
-@pytest.mark.parametrize("op", ["allreduce", "allgather", "reducescatter", "broadcast", "reduce", "sendrecv"])
-def test_two_ranks(pair, op):
-    collectives(pair, 2, op, 1000, NCCL_PROTO="Simple")
+@pytest.fixture(scope="module")
+def three(tmp_path_factory):
+    with ghosts(tmp_path_factory.mktemp("three"), 3) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def eight(tmp_path_factory):
+    with ghosts(tmp_path_factory.mktemp("eight"), 8) as made:
+        yield made
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("op", COLLECTIVES)
+def test_one_ghost(two, op, protocol):
+    run(two, 2, op, 1000003, NCCL_PROTO=protocol)
+    assert all(operation["done"] for operation in latest(two))
+
+
+@pytest.mark.parametrize("count", [1, 1000, 131072])
+@pytest.mark.parametrize("op", ["allreduce", "allgather", "reducescatter"])
+def test_counts_that_end_in_the_middle(three, op, count):
+    run(three, 3, op, count)
+
+
+@pytest.mark.parametrize("channels", [1, 4])
+@pytest.mark.parametrize("algorithm", ["Ring", "Tree"])
+def test_channels(eight, algorithm, channels):
+    run(eight, 8, "allreduce", 1000003, NCCL_ALGO=algorithm, NCCL_MIN_NCHANNELS=channels, NCCL_MAX_NCHANNELS=channels)
+    operation = latest(eight)[-1]
+    assert operation["algorithm"] == algorithm.upper() and operation["channels"] == channels
+
+
+@pytest.mark.parametrize("reduction", ["prod", "max", "min", "avg"])
+@pytest.mark.parametrize("kind", ["f32", "i32"])
+def test_reductions(three, kind, reduction):
+    run(three, 3, "allreduce", 1000, "--type", kind, "--red", reduction, NCCL_ALGO="Ring")
+
+
+@pytest.mark.parametrize("ranks", [64, 1024])
+def test_many_ghosts(tmp_path, ranks):
+    with ghosts(tmp_path, ranks) as place:
+        run(place, ranks, "allreduce", 100000, NCCL_ALGO="Ring", NCCL_PROTO="Simple", limit_s=150)
+        assert latest(place)[-1]["done"]
+
+
+@pytest.mark.parametrize("op", ["allreduce", "allgather", "reducescatter"])
+def test_two_real_ranks_that_are_not_neighbours(tmp_path, op):
+    with ghosts(tmp_path, 6, real="[0, 3]", nodes=(0, 3)) as place:
+        place.call("collective_test", "--ranks", 6, "--real", "0,3", "--op", op, "--count", 100003, "--netns",
+                   place.prefix, limit_s=90)
+
+
+def test_a_straggler_makes_everybody_wait(tmp_path):
+    late_ms = 400
+    stragglers = f"stragglers: [{{rank: 2, delay: {late_ms}ms, first: 1}}]"
+    with ghosts(tmp_path, 4, stragglers) as place:
+        run(place, 4, "allreduce", 1000, NCCL_ALGO="Ring")
+        operation = latest(place)[-1]
+        assert operation["latest_ghost_rank"] == 2
+        assert late_ms <= operation["time_ms"] < 2 * late_ms
+
+
+def test_an_unknown_version_is_refused_by_name(two):
+    done = run(two, 2, "allreduce", 1, check=False, NBX_NCCL_VERSION="2.25.1")
+    assert done.returncode != 0 and "2.25.1" in done.stdout + done.stderr
+
+
+def test_the_emulators_death_ends_the_job(tmp_path):
+    with ghosts(tmp_path, 2) as place:
+        job = place.start("collective_test", "--ranks", 2, "--real", 0, "--op", "allreduce", "--count", 1000, "--iters",
+                          1000000)
+        while not latest_or_none(place):
+            assert job.poll() is None
+        place.process.kill()
+        output, _ = job.communicate(timeout=60)
+        assert job.returncode != 0 and "ghosts" in output
+
+
+def latest_or_none(place):
+    communicators = place.ask("nccl")["communicators"]
+    return communicators and communicators[-1]["latest"]
+
+
+@pytest.mark.parametrize("profile", ["both: {loss: 0.5%}", "to_node: {delay: 5ms}"])
+def test_impaired_networks(tmp_path, profile):
+    with ghosts(tmp_path, 3, "timeout: 14", profile=profile) as place:
+        for op in ("allreduce", "allgather", "sendrecv"):
+            run(place, 3, op, 300007, NCCL_IB_TIMEOUT=14)
