@@ -15,6 +15,7 @@ constexpr auto commands = std::to_array<Command>({
     {"inspect", "what a capture says, per queue pair", inspect},
     {"replay", "run a capture through the ghosts of a port", replay},
     {"run", "a program with NCCL, with ghosts as its other ranks", run},
+    {"workers", "the missing workers of a PyTorch job, in its store", workers},
     {"status", "what the emulator does now", status},
     {"ports", "the ports and their devices", ports},
     {"qps", "the queue pairs of the ghosts", qps},
