@@ -265,7 +265,7 @@ int play(const Options& o) {
     ghosts_context.wheel.run(clock_now());
     if (const std::string text = player.waiting_for(); text != waiting_for) {
       waiting_for = text;
-      std::printf("waits for %s\n", text.c_str());
+      std::printf("%s%s\n", text.empty() ? "waits for nothing" : "waits for ", text.c_str());
       std::fflush(stdout);
     }
   }
