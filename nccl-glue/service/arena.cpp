@@ -14,7 +14,7 @@ constexpr std::uint64_t base_address = 1ULL << 44U;  // of the regions: a ghost'
 
 }  // namespace
 
-Arena::Arena(const ghost::Context& any, std::uint64_t bytes) : transport_(any.transport), length_(bytes) {
+Arena::Arena(rdma::Transport& transport, std::uint64_t bytes) : transport_(transport), length_(bytes) {
   void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   NBX_CHECK(memory != MAP_FAILED);
   memory_ = static_cast<std::byte*>(memory);

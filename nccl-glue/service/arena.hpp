@@ -22,7 +22,7 @@ class Arena {
   };
 
   /// Reserves `bytes` of address space.
-  Arena(const ghost::Context& any, std::uint64_t bytes);
+  Arena(rdma::Transport& transport, std::uint64_t bytes);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;

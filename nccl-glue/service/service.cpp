@@ -23,7 +23,7 @@ Service::Service(const ghost::Context& any, ServiceOptions options, std::unique_
       delay_(std::move(delay)),
       net_(any_),
       lobby_(any_.streams),
-      arena_(any_, arena_bytes) {
+      arena_(any_.transport, arena_bytes) {
   settled_.client = this;
 }
 

@@ -152,5 +152,5 @@ capture: {self.capture}
         return subprocess.Popen([str(word) for word in self.command(*program, **options)], stdout=subprocess.PIPE,
                                 stderr=subprocess.STDOUT, text=True)
 
-    def call(self, *program, limit_s=60, check=True, **options):
+    def call(self, *program, limit_s=120, check=True, **options):
         return run(*self.command(*program, **options), limit_s=limit_s, check=check)

@@ -1,0 +1,268 @@
+// The parts of the NCCL service that compute: a run of ghosts in one step against the same ghosts one by one, delays
+// against a tandem worked out hop by hop, and the memory that messages lie in.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "nccl-glue/service/arena.hpp"
+#include "nccl-glue/service/delay.hpp"
+#include "nccl-glue/service/ring_transfer.hpp"
+#include "support/shard_rig.hpp"
+
+namespace nbx::nccl {
+namespace {
+
+using std::chrono::microseconds;
+
+/// Skews and hops as a table.
+class TableDelay final : public DelayModel {
+ public:
+  TableDelay(std::vector<Duration> skews, Duration hop) : skews_(std::move(skews)), hop_(hop) {}
+  [[nodiscard]] Duration skew(std::int32_t rank, std::int32_t, std::uint64_t) const override {
+    return skews_[static_cast<std::size_t>(rank)];
+  }
+  [[nodiscard]] Duration hop(std::uint64_t, bool) const override { return hop_; }
+  [[nodiscard]] bool uniform() const override { return false; }
+  [[nodiscard]] std::vector<std::int32_t> exceptions(std::uint64_t) const override { return {}; }
+
+ private:
+  std::vector<Duration> skews_;
+  Duration hop_;
+};
+
+TableDelay random_delay(std::size_t ranks, std::uint64_t seed) {
+  Rng rng{seed};
+  std::vector<Duration> skews(ranks);
+  for (Duration& skew : skews) {
+    skew = microseconds{rng.below(50)};
+  }
+  return {std::move(skews), microseconds{7}};
+}
+
+TEST(Delay, ARunIsReadyWhenItsHopsWorkedOutOneByOneAre) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    constexpr std::uint32_t length = 9;
+    const TableDelay model = random_delay(length, seed);
+    const Duration hop = model.hop(0, false);
+    const Instant called{1'000'000};
+    const auto rank_at = [](std::uint32_t distance) { return static_cast<std::int32_t>(distance); };
+    RunReadiness run(model, length, 0, called, rank_at, length);
+    const auto through = [&](std::uint32_t from, Instant at) {  // each ghost waits for the message and for itself
+      for (std::uint32_t d = from + 1; d-- > 0;) {
+        at = std::max(at, called + model.skew(rank_at(d), length, 0)) + (d > 0 ? hop : Duration::zero());
+      }
+      return at;
+    };
+    for (std::uint32_t distance = 0; distance < length; ++distance) {
+      EXPECT_EQ(run.own(distance, hop), through(distance, called)) << "seed " << seed << ", distance " << distance;
+    }
+    for (const int late_us : {0, 20, 500}) {
+      const Instant arrival = called + microseconds{late_us};
+      EXPECT_EQ(run.passed(arrival, hop), through(length - 1, arrival)) << "seed " << seed;
+    }
+  }
+}
+
+TEST(Delay, StragglersAreLateAsOftenAsAsked) {
+  DelayOptions options;
+  options.skew = {.shape = SkewShape::constant, .mean = microseconds{3}};
+  options.stragglers = {{.rank = 4, .delay = microseconds{100}, .every = 5, .first = 2}};
+  const auto model = std::move(*make_delay_model(options, 1));
+  for (std::uint64_t collective = 0; collective < 20; ++collective) {
+    const bool late = collective >= 2 && (collective - 2) % 5 == 0;
+    EXPECT_EQ(model->skew(4, 8, collective), microseconds{late ? 103 : 3}) << collective;
+    EXPECT_EQ(model->skew(3, 8, collective), microseconds{3});
+    EXPECT_EQ(model->exceptions(collective).size(), late ? 1U : 0U);
+  }
+}
+
+TEST(Delay, HopsFollowFormulaAndTable) {
+  DelayOptions options;
+  options.hop = {.latency = microseconds{2}, .rate = BitRate::gbps(8), .per_message = microseconds{1}};
+  const auto formula = std::move(*make_delay_model(options, 1));
+  EXPECT_EQ(formula->hop(1000, false), microseconds{4});  // 3 us and 1 ns per byte
+  options.hop.reduce_rate = BitRate::gbps(80);
+  const auto reducing = std::move(*make_delay_model(options, 1));
+  EXPECT_EQ(reducing->hop(10000, true) - reducing->hop(10000, false), microseconds{1});
+  options.table = {{1000, microseconds{10}}, {3000, microseconds{30}}};
+  const auto table = std::move(*make_delay_model(options, 1));
+  EXPECT_EQ(table->hop(1, false), microseconds{10});
+  EXPECT_EQ(table->hop(2000, false), microseconds{20});
+  EXPECT_EQ(table->hop(9999, false), microseconds{30});
+}
+
+TEST(Delay, RandomSkewsHaveTheMeanAskedForAndRepeat) {
+  for (const SkewShape shape : {SkewShape::uniform, SkewShape::exponential}) {
+    DelayOptions options;
+    options.skew = {.shape = shape, .mean = microseconds{100}};
+    const auto model = std::move(*make_delay_model(options, 7));
+    const auto again = std::move(*make_delay_model(options, 7));
+    double sum = 0;
+    constexpr int draws = 20000;
+    for (int i = 0; i < draws; ++i) {
+      const Duration skew = model->skew(i % 100, 100, static_cast<std::uint64_t>(i / 100));
+      EXPECT_EQ(skew, again->skew(i % 100, 100, static_cast<std::uint64_t>(i / 100)));
+      sum += static_cast<double>(skew.count());
+    }
+    EXPECT_NEAR(sum / draws / 1e6, 100, 3);  // standard error below 0.71
+  }
+}
+
+TEST(Delay, AMissingLibraryIsAnError) {
+  DelayOptions options;
+  options.library = "/nowhere/model.so";
+  EXPECT_NE(make_delay_model(options, 1).error().message.find("/nowhere/model.so"), std::string::npos);
+}
+
+/// A shard for its transport.
+struct Rig {
+  Rig() : shard(test::one_ghost_plan()), arena(shard.shard().transport(), 1ULL << 30U) {}
+  test::ShardRig shard;
+  Arena arena;
+};
+
+TEST(Arena, GivesOutWhatCameBack) {
+  Rig rig;
+  const auto a = rig.arena.take(5000);
+  const auto b = rig.arena.take(5000);
+  ASSERT_TRUE(a && b);
+  EXPECT_EQ(rig.arena.bytes(*a).size(), 5000U);
+  EXPECT_GE(std::max(a->offset, b->offset) - std::min(a->offset, b->offset), 5000U);
+  rig.arena.give_back(*a);
+  EXPECT_EQ(rig.arena.take(8000)->offset, a->offset);  // of the same class
+  EXPECT_FALSE(rig.arena.take(Arena::buffer_max + 1));
+}
+
+TEST(Arena, IsTheSameMemoryAtEveryGhost) {
+  Rig rig;
+  const auto buffer = rig.arena.take(64);
+  rig.arena.bytes(*buffer)[3] = std::byte{42};
+  const NetBuffer at = rig.arena.at(GhostId{0}, *buffer);
+  std::array<std::byte, 4> read{};
+  rig.shard.shard().transport().memory(GhostId{0}).find(at.key)->read(at.addr, read);
+  EXPECT_EQ(read[3], std::byte{42});
+}
+
+struct RunCase {
+  Collective collective;
+  Protocol protocol;
+  RedOp op;
+  Contribution contribution;
+};
+
+class RunOfGhosts : public testing::TestWithParam<RunCase> {
+ protected:
+  struct Sent {
+    Instant at;
+    std::vector<std::byte> bytes;
+    bool operator==(const Sent&) const = default;
+  };
+
+  static constexpr std::uint32_t ranks = 6;
+  static constexpr std::uint64_t bytes = 100'000;
+
+  RunOfGhosts() : delay(random_delay(ranks, 3)) {
+    planned.operation = {
+        .collective = GetParam().collective, .count = bytes / 4, .type = DataType::i32, .op = GetParam().op};
+    planned.decision.protocol = GetParam().protocol;
+    options.contribution = GetParam().contribution;
+    options.filling = Filling::pattern;
+  }
+
+  /// The ghosts at ring indices last - length + 1 .. last as one transfer: what it sends for `incoming`.
+  std::vector<Sent> play(std::uint32_t last, std::uint32_t length, const std::vector<Sent>& incoming) {
+    const CommShape shape{.ranks = ranks, .nodes = ranks, .channels = 1};
+    const RingPlan plan(planned.operation, planned.decision, shape, {.offset = 0, .bytes = bytes, .chunk = 16384});
+    Payloads payloads(rig.arena, options, ranks);
+    RingPlace place{.last = last, .length = length, .ranks = ranks, .rank_at = [last](std::uint32_t distance) {
+                      return static_cast<std::int32_t>((last + ranks - distance) % ranks);
+                    }};
+    RunReadiness readiness(delay, ranks, 0, Instant{1'000'000}, place.rank_at, length);
+    RingTransfer transfer(planned, plan, place, readiness, delay, payloads);
+    EXPECT_EQ(incoming.size(), transfer.messages_in(0));
+    for (std::uint64_t i = 0; i < incoming.size(); ++i) {
+      EXPECT_EQ(incoming[i].bytes.size(), transfer.offer(0, i).size) << "message " << i;
+      const auto buffer = rig.arena.take(transfer.offer(0, i).room);
+      std::copy(incoming[i].bytes.begin(), incoming[i].bytes.end(), rig.arena.bytes(*buffer).begin());
+      transfer.received(0, i, {.buffer = *buffer, .size = incoming[i].bytes.size(), .arrival = incoming[i].at});
+    }
+    std::vector<Sent> sent;
+    for (std::uint64_t i = 0; i < transfer.messages_out(0); ++i) {
+      const Instant at = transfer.ready(0, i);
+      const Outgoing out = transfer.take(0, i, i);
+      const MutableBytes content = rig.arena.bytes({.offset = out.buffer.offset, .size = out.size});
+      sent.push_back({at, {content.begin(), content.end()}});
+      if (!out.shared) {
+        rig.arena.give_back(out.buffer);
+      }
+    }
+    return sent;
+  }
+
+  /// What the real rank at ring index `rank` might send.
+  std::vector<Sent> from_real(std::uint32_t rank) {
+    const CommShape shape{.ranks = ranks, .nodes = ranks, .channels = 1};
+    const RingPlan plan(planned.operation, planned.decision, shape, {.offset = 0, .bytes = bytes, .chunk = 16384});
+    std::vector<Sent> out;
+    for (std::uint64_t i = 0; i < plan.sends(rank); ++i) {
+      const RingMessage message = plan.sent(rank, i);
+      std::vector<std::byte> data(message.bytes);
+      fill_pattern(data, DataType::i32, rank, message.offset / 4 + i);
+      std::vector<std::byte> lines(plan.wire_bytes(message.bytes));
+      if (planned.decision.protocol == Protocol::simple) {
+        lines = data;
+      } else {
+        encode(planned.decision.protocol, data, i, lines);
+      }
+      out.push_back({Instant{1'000'000} + microseconds{3 * i}, lines});
+    }
+    return out;
+  }
+
+  Rig rig;
+  TableDelay delay;
+  PlannedOperation planned;
+  ServiceOptions options;
+};
+
+TEST_P(RunOfGhosts, InOneStepDoesWhatItsGhostsDoOneByOne) {
+  for (std::uint32_t length = 1; length < ranks; ++length) {
+    const std::uint32_t before = 2;  // the real rank's ring index
+    const std::vector<Sent> incoming = from_real(before);
+    std::vector<Sent> one_by_one = incoming;
+    for (std::uint32_t k = 1; k <= length; ++k) {
+      if (k > 1) {
+        for (Sent& message : one_by_one) {
+          message.at = message.at + delay.hop(0, false);
+        }
+      }
+      one_by_one = play((before + k) % ranks, 1, one_by_one);
+    }
+    const std::vector<Sent> in_one = play((before + length) % ranks, length, incoming);
+    ASSERT_EQ(in_one.size(), one_by_one.size());
+    for (std::size_t i = 0; i < in_one.size(); ++i) {
+      EXPECT_EQ(in_one[i].at, one_by_one[i].at) << length << " ghosts, message " << i;
+      EXPECT_EQ(in_one[i].bytes, one_by_one[i].bytes) << length << " ghosts, message " << i;
+    }
+    EXPECT_EQ(rig.arena.in_use(), 0U);
+  }
+}
+
+constexpr RunCase run_cases[] = {
+    {Collective::all_reduce, Protocol::simple, RedOp::sum, Contribution::identity},
+    {Collective::all_reduce, Protocol::ll, RedOp::max, Contribution::identity},
+    {Collective::all_reduce, Protocol::ll128, RedOp::avg, Contribution::identity},
+    {Collective::all_reduce, Protocol::simple, RedOp::sum, Contribution::pattern},
+    {Collective::all_reduce, Protocol::ll128, RedOp::prod, Contribution::pattern},
+    {Collective::all_gather, Protocol::simple, RedOp::sum, Contribution::identity},
+    {Collective::all_gather, Protocol::ll, RedOp::sum, Contribution::identity},
+    {Collective::reduce_scatter, Protocol::simple, RedOp::min, Contribution::identity},
+    {Collective::reduce_scatter, Protocol::ll128, RedOp::sum, Contribution::pattern},
+    {Collective::broadcast, Protocol::simple, RedOp::sum, Contribution::identity},
+    {Collective::reduce, Protocol::ll, RedOp::sum, Contribution::pattern},
+};
+INSTANTIATE_TEST_SUITE_P(Ring, RunOfGhosts, testing::ValuesIn(run_cases));
+
+}  // namespace
+}  // namespace nbx::nccl
