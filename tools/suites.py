@@ -215,7 +215,7 @@ SUITES = [
     Suite("integration", "nbxd between network namespaces, an ordinary kernel as the peer",
           pytest_suite("tests/integration", 180)),
     Suite("vm", "a Linux kernel with soft-RoCE against ghosts", pytest_suite("tests/vm", 1500)),
-    Suite("nccl", "unmodified NCCL without a GPU; builds it when it is not in the cache", pytest_suite("tests/nccl", 1800)),
+    Suite("nccl", "unmodified NCCL without a GPU; builds it when it is not in the cache", pytest_suite("tests/nccl", 2700)),
 ]
 
 

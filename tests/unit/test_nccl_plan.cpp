@@ -206,11 +206,14 @@ INSTANTIATE_TEST_SUITE_P(
 class AnyRing : public testing::TestWithParam<std::tuple<Collective, Protocol, std::uint32_t, std::uint8_t>> {
  protected:
   [[nodiscard]] static CommShape shape() {
-    const auto [collective, protocol, ranks, channels] = GetParam();
+    const auto ranks = std::get<2>(GetParam());
+    const auto channels = std::get<3>(GetParam());
     return {ranks, ranks, channels, {}};
   }
   static void for_each_plan(const std::function<void(const RingPlan&, const Operation&, const Share&)>& f) {
-    const auto [collective, protocol, ranks, channels] = GetParam();
+    const auto collective = std::get<0>(GetParam());
+    const auto protocol = std::get<1>(GetParam());
+    const auto channels = std::get<3>(GetParam());
     for (const std::uint64_t count : {1U, 1000U, 131072U, 1000003U}) {
       for (const DataType type : {DataType::u8, DataType::f64}) {
         const PlannedOperation planned{{collective, count, type}, {Algorithm::ring, protocol, channels}};
@@ -243,7 +246,8 @@ void expect_covered(std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges,
 }
 
 TEST_P(AnyRing, EveryElementReachesEveryRankOnceInItsFinalForm) {
-  const auto [collective, protocol, ranks, channels] = GetParam();
+  const auto collective = std::get<0>(GetParam());
+  const auto ranks = std::get<2>(GetParam());
   for_each_plan([&](const RingPlan& plan, const Operation&, const Share& share) {
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
       std::map<std::uint32_t, std::vector<std::pair<std::uint64_t, std::uint64_t>>> unfinished, finished;
@@ -285,7 +289,7 @@ TEST_P(AnyRing, EveryElementReachesEveryRankOnceInItsFinalForm) {
 }
 
 TEST_P(AnyRing, AMessageStemsFromTheSamePieceWherever) {
-  const auto [collective, protocol, ranks, channels] = GetParam();
+  const auto ranks = std::get<2>(GetParam());
   for_each_plan([&](const RingPlan& plan, const Operation&, const Share&) {
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
       for (std::uint64_t i = 0; i < plan.sends(rank); ++i) {
