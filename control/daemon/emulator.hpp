@@ -63,6 +63,12 @@ class Emulator {
   /// Ends workers and capture; what they leave can still be read.
   void stop();
   [[nodiscard]] bool running() const noexcept { return running_; }
+  /// f(shard) of a port, by its worker while that runs; nullopt when it does not answer in time.
+  template <class F>
+  auto ask(EmulatedPort& port, F&& f) {
+    return running_ ? port.ask([&f](pipeline::Shard& shard, Instant) { return f(shard); })
+                    : std::optional(f(*port.shard));
+  }
 
   [[nodiscard]] const config::ClusterConfig& config() const noexcept { return config_; }
   [[nodiscard]] std::vector<std::unique_ptr<EmulatedPort>>& ports() noexcept { return ports_; }
@@ -95,8 +101,8 @@ class Emulator {
   std::optional<port::TscClock> clock_;
   std::vector<std::unique_ptr<port::MbufSource>> frames_;  // by port; a frame may end in another port's hands
   std::unique_ptr<port::PeerRings> peers_;
+  std::unique_ptr<Watcher> watcher_;  // ghosts close their streams when they go
   std::vector<std::unique_ptr<EmulatedPort>> ports_;
-  std::unique_ptr<Watcher> watcher_;
   std::unique_ptr<CaptureControl> capture_;
 };
 

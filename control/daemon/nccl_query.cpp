@@ -1,4 +1,6 @@
 // What NCCL's ghost ranks did, as JSON.
+#include <algorithm>
+
 #include "daemon/queries.hpp"
 #include "nccl-glue/plan/names.hpp"
 
@@ -9,9 +11,10 @@ constexpr std::size_t operations_max = 256;  // of a communicator, the latest
 
 double milliseconds(Duration duration) { return std::chrono::duration<double, std::milli>(duration).count(); }
 
-Json operation_json(const nccl::OperationReport& report) {
+Json operation_json(const nccl::WorldReport& world, const nccl::OperationReport& report) {
   const nccl::Operation& operation = report.operation;
-  Json row = {{"operation", nccl::name(operation.collective)},
+  Json row = {{"comm", world.hash},
+              {"operation", nccl::name(operation.collective)},
               {"number", report.sequence},
               {"count", operation.count},
               {"type", nccl::name(operation.type)},
@@ -46,32 +49,28 @@ Json world_json(const nccl::WorldReport& world) {
   if (world.connected) {
     row["connect_ms"] = milliseconds(*world.connected - world.started);
   }
-  Json operations = Json::array();
-  const std::size_t skipped = world.recent.size() > operations_max ? world.recent.size() - operations_max : 0;
-  for (std::size_t i = skipped; i < world.recent.size(); ++i) {
-    operations.push_back(operation_json(world.recent[i]));
-  }
-  row["latest"] = std::move(operations);
   return row;
 }
 
 }  // namespace
 
 Json nccl_json(Emulator& emulator) {
-  Json communicators = Json::array();
+  Json doc = {{"communicators", Json::array()}, {"operations", Json::array()}};
   for (const auto& port : emulator.ports()) {
     if (port->nccl == nullptr) {
       continue;
     }
-    const auto worlds = port->ask([&port](pipeline::Shard&, Instant) { return port->nccl->report(); });
-    if (!worlds) {
-      continue;
-    }
-    for (const nccl::WorldReport& world : *worlds) {
-      communicators.push_back(world_json(world));
+    const auto worlds = emulator.ask(*port, [&port](pipeline::Shard&) { return port->nccl->report(); });
+    for (const nccl::WorldReport& world : worlds.value_or(std::vector<nccl::WorldReport>{})) {
+      doc["communicators"].push_back(world_json(world));
+      const auto first =
+          world.recent.end() - static_cast<std::ptrdiff_t>(std::min(world.recent.size(), operations_max));
+      for (auto operation = first; operation != world.recent.end(); ++operation) {
+        doc["operations"].push_back(operation_json(world, *operation));
+      }
     }
   }
-  return {{"communicators", std::move(communicators)}};
+  return doc;
 }
 
 }  // namespace nbx::daemon

@@ -108,10 +108,7 @@ double megabits_per_second(std::uint64_t bytes, Duration time) {
 }
 
 void add_port(Json& doc, Emulator& emulator, EmulatedPort& port) {
-  // After stop() nobody owns the shard any more; before, its worker does.
-  const auto outcome = emulator.running()
-                           ? port.ask([](const pipeline::Shard& shard, Instant) { return outcome_of(shard); })
-                           : std::optional(outcome_of(*port.shard));
+  const auto outcome = emulator.ask(port, outcome_of);
   const std::string& name = *port.config.name;
   const Duration time = emulator.uptime();
   doc["ports"].push_back({{"name", name},
@@ -145,7 +142,7 @@ Json report_json(Emulator& emulator) {
     add_port(doc, emulator, *port);
   }
   if (emulator.config().nccl) {
-    doc["nccl"] = nccl_json(emulator)["communicators"];
+    doc["nccl"] = nccl_json(emulator);
   }
   return doc;
 }

@@ -131,6 +131,10 @@ capture: {self.capture}
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(STOP_LIMIT_S)
 
+    def kill_node(self, rank=0):
+        for pid in run("ip", "netns", "pids", self.node(rank)).stdout.split():
+            os.kill(int(pid), signal.SIGKILL)
+
     def said(self):
         return self.log.read_text(errors="replace")
 

@@ -1,6 +1,7 @@
 """Unmodified NCCL with ranks that do not exist: real ranks on the phantom GPU, the rest are ghosts behind nbxd. The
 collective test compares every element with what the call returns when ghosts contribute nothing."""
 import json
+import time
 
 import pytest
 
@@ -25,7 +26,9 @@ def run(place, ranks, op, count, *words, check=True, limit_s=120, **environment)
 
 def latest(place):
     """The operations of the last communicator."""
-    return place.ask("nccl")["communicators"][-1]["latest"]
+    said = place.ask("nccl")
+    last = said["communicators"][-1]["comm"]
+    return [operation for operation in said["operations"] if operation["comm"] == last]
 
 
 @pytest.fixture(scope="module")
@@ -102,20 +105,40 @@ def test_an_unknown_version_is_refused_by_name(two):
     assert done.returncode != 0 and "2.25.1" in done.stdout + done.stderr
 
 
+def job_under_way(place):
+    job = place.start("collective_test", "--ranks", 2, "--real", 0, "--op", "allreduce", "--count", 1000, "--iters",
+                      1000000)
+    while not place.ask("nccl")["operations"]:
+        assert job.poll() is None
+    return job
+
+
 def test_the_emulators_death_ends_the_job(tmp_path):
     with ghosts(tmp_path, 2) as place:
-        job = place.start("collective_test", "--ranks", 2, "--real", 0, "--op", "allreduce", "--count", 1000, "--iters",
-                          1000000)
-        while not latest_or_none(place):
-            assert job.poll() is None
+        job = job_under_way(place)
         place.process.kill()
         output, _ = job.communicate(timeout=120)
         assert job.returncode != 0 and "ghosts" in output
 
 
-def latest_or_none(place):
-    communicators = place.ask("nccl")["communicators"]
-    return communicators and communicators[-1]["latest"]
+def test_the_emulator_can_be_stopped_under_a_job(tmp_path):
+    with ghosts(tmp_path, 2) as place:
+        job = job_under_way(place)
+        assert place.stop() == 0
+        report = json.loads((tmp_path / "report.json").read_text())
+        assert report["nccl"]["operations"], "the report knows what was under way"
+        output, _ = job.communicate(timeout=120)
+        assert job.returncode != 0 and "ghosts" in output
+
+
+def test_a_real_ranks_death_is_named(tmp_path):
+    with ghosts(tmp_path, 2) as place:
+        job = job_under_way(place)
+        place.kill_node()
+        job.communicate()
+        end = time.monotonic() + 60
+        while "gone" not in (state := place.ask("nccl")["communicators"][-1]["state"]):
+            assert time.monotonic() < end, state
 
 
 @pytest.mark.parametrize("profile", ["both: {loss: 0.5%}", "to_node: {delay: 5ms}"])
