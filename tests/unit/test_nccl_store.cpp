@@ -25,8 +25,10 @@ std::string added(std::string_view key, std::uint64_t amount) { return "\x03" + 
 std::string waited(std::string_view key) { return "\x05" + number(1) + text(key); }
 
 std::string as_string(const std::vector<std::byte>& bytes) {
-  std::string result(bytes.size(), '\0');
-  std::memcpy(result.data(), bytes.data(), bytes.size());
+  std::string result;
+  for (const std::byte byte : bytes) {
+    result += std::to_integer<char>(byte);
+  }
   return result;
 }
 
