@@ -27,13 +27,14 @@ std::string rank_text(std::int32_t rank) { return "rank " + std::to_string(rank)
 Comm::Comm(const ghost::Context& any, Lobby& lobby, Net& net, CommSpec spec, CommUser& user) {
   const std::optional<Root> root = root_of(spec.id);
   const std::uint64_t hash = comm_hash(spec.id);
-  state_ = std::make_unique<State>(State::Surroundings{any.streams, any.directory, any.wheel, lobby, net, user},
+  state_ = std::make_unique<State>(State::Surroundings{any.streams, any.directory, any.wheel, lobby, net, &user},
                                    std::move(spec), root ? root->magic : 0, hash);
   state_->set_self(*this);
 }
 Comm::Comm(std::unique_ptr<State> state) : state_(std::move(state)) { state_->set_self(*this); }
 Comm::~Comm() = default;
 
+void Comm::report_to(CommUser& user) { state_->report_to(user); }
 void Comm::start(Instant now) { state_->start(now); }
 void Comm::expect_split(Split split) { state_->expect_split(std::move(split)); }
 void Comm::shrink(const std::vector<std::int32_t>& excluded, Instant now) { state_->shrink(excluded, now); }
@@ -384,7 +385,7 @@ void Comm::State::settle(Instant now) {
   if (closed_ && !std::exchange(told_, true)) {
     release();
     const std::string why = why_;
-    around_.user.on_closed(*self_, why, now);
+    around_.user->on_closed(*self_, why, now);
   }
 }
 

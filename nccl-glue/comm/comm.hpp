@@ -83,6 +83,8 @@ class Comm {
   Comm(Comm&&) = delete;
   Comm& operator=(Comm&&) = delete;
 
+  /// From now on `user` hears of this communicator: for children, which begin with their parent's.
+  void report_to(CommUser& user);
   /// Checks every ghost rank in at the root.
   void start(Instant now);
   /// What the ghosts say when ncclCommSplit gathers colors and keys; the real ranks' own come over the wire. Children

@@ -58,13 +58,13 @@ void Comm::State::on_records(std::int32_t ghost, SendHeader header, ConstBytes r
   const bool collective = graph != point_to_point;
   for (const std::uint8_t channel : *receiving) {
     NetHandle handle{};
-    const NetId net = around_.net.listen(id, spec_.net, around_.user.net_user(*self_), handle);
-    around_.user.on_edge(*self_, {ghost, real, false, collective, channel, net}, now);
+    const NetId net = around_.net.listen(id, spec_.net, around_.user->net_user(*self_), handle);
+    around_.user->on_edge(*self_, {ghost, real, false, collective, channel, net}, now);
     add(receive_record(handle));
   }
   for (std::size_t i = 0; i < handles.size(); ++i) {
-    const NetId net = around_.net.connect(id, spec_.net, handles[i], around_.user.net_user(*self_), now);
-    around_.user.on_edge(*self_, {ghost, real, true, collective, (*sending)[i], net}, now);
+    const NetId net = around_.net.connect(id, spec_.net, handles[i], around_.user->net_user(*self_), now);
+    around_.user->on_edge(*self_, {ghost, real, true, collective, (*sending)[i], net}, now);
     add(send_record(ghost));
   }
   exchanges_.insert({real, ghost, header.tag});
@@ -92,7 +92,7 @@ bool Comm::State::choose_channels(std::int32_t ghost, std::int32_t real, std::in
   for (const int channels : candidates) {
     if (fits(channels)) {
       topology_ = pattern_->with_channels(channels);
-      around_.user.on_topology(*self_, now);
+      around_.user->on_topology(*self_, now);
       return true;
     }
   }
@@ -146,7 +146,7 @@ void Comm::State::on_handshake(std::int32_t ghost, SendHeader header, Instant no
   }
   send_message(ghost, header.rank, header.tag, Bytes(version_.empty_handshake ? 0 : sizeof(std::int32_t)));
   if (exchanges_.empty()) {
-    around_.user.on_connected(*self_, now);
+    around_.user->on_connected(*self_, now);
   }
 }
 

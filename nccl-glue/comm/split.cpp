@@ -81,7 +81,7 @@ void Comm::State::make_child(const std::vector<std::int32_t>& members, std::uint
   std::unique_ptr<Comm> comm(new Comm(std::move(state)));
   child.join_parent(*this, members, now);
   deliver_split_messages();
-  around_.user.on_split(*self_, std::move(comm), now);
+  around_.user->on_split(*self_, std::move(comm), now);
 }
 
 void Comm::State::join_parent(State& parent, std::vector<std::int32_t> parent_ranks, Instant now) {

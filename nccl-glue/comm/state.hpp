@@ -27,7 +27,7 @@ class Comm::State final : public ghost::StreamUser, private TimerClient {
     Wheel& wheel;
     Lobby& lobby;
     Net& net;
-    CommUser& user;
+    CommUser* user;
   };
   State(const Surroundings& around, CommSpec spec, std::uint64_t magic, std::uint64_t hash);
   ~State();
@@ -37,6 +37,7 @@ class Comm::State final : public ghost::StreamUser, private TimerClient {
   State& operator=(State&&) = delete;
 
   void set_self(Comm& self) { self_ = &self; }
+  void report_to(CommUser& user) { around_.user = &user; }
   void start(Instant now);
   void expect_split(Split split);
   void shrink(const std::vector<std::int32_t>& excluded, Instant now);
@@ -135,7 +136,7 @@ class Comm::State final : public ghost::StreamUser, private TimerClient {
   void deliver_split_messages();
   [[nodiscard]] bool take_split_message(std::int32_t parent_ghost, std::int32_t parent_real, ConstBytes payload);
 
-  const Surroundings around_;
+  Surroundings around_;
   Comm* self_ = nullptr;
   CommSpec spec_;
   const Version& version_;

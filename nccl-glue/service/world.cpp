@@ -75,6 +75,7 @@ World::World(const Tools& tools, std::unique_ptr<Comm> comm, Instant now)
       last_progress_(now),
       comm_(std::move(comm)) {
   watchdog_.client = this;
+  comm_->report_to(*this);
   watch(now);
 }
 

@@ -105,9 +105,9 @@ def test_an_unknown_version_is_refused_by_name(two):
     assert done.returncode != 0 and "2.25.1" in done.stdout + done.stderr
 
 
-def job_under_way(place):
+def job_under_way(place, **environment):
     job = place.start("collective_test", "--ranks", 2, "--real", 0, "--op", "allreduce", "--count", 1000, "--iters",
-                      1000000)
+                      1000000, **environment)
     while not place.ask("nccl")["operations"]:
         assert job.poll() is None
     return job
@@ -139,6 +139,33 @@ def test_a_real_ranks_death_is_named(tmp_path):
         end = time.monotonic() + 60
         while "gone" not in (state := place.ask("nccl")["communicators"][-1]["state"]):
             assert time.monotonic() < end, state
+
+
+def test_error_12_on_demand(tmp_path):
+    with ghosts(tmp_path, 2) as place:
+        job = job_under_way(place, NCCL_DEBUG="WARN", NCCL_IB_TIMEOUT=14, NCCL_IB_RETRY_CNT=3)
+        place.nbx("set", "p0", "to_node.loss=100%")
+        output, _ = job.communicate(timeout=120)
+        assert job.returncode != 0 and "IBV_WC_RETRY_EXC_ERR(12)" in output
+
+
+def test_a_schedule_that_disagrees_ends_the_job(tmp_path):
+    """Other buffer sizes than the ghosts assume: other messages."""
+    with ghosts(tmp_path, 2) as place:
+        done = run(place, 2, "allreduce", 1000003, check=False, NCCL_BUFFSIZE=262144, NCCL_PROTO="Simple",
+                   NCCL_ALGO="Ring")
+        assert done.returncode != 0 and "the schedule says" in done.stdout + done.stderr
+
+
+def program(place, folder, *steps):
+    return place.call("/usr/bin/python3", lab.ROOT / "tests/nccl/program.py", 4, 0, folder / "id", *steps).stdout
+
+
+def test_split_and_shrink(tmp_path):
+    with ghosts(tmp_path, 4, "splits: [{rule: stride, size: 2}]") as place:
+        assert program(place, tmp_path, "split", "size", "sum", "destroy").split() == ["size", "2", "0", "sum", "1.0"]
+        (tmp_path / "id").unlink()
+        assert program(place, tmp_path, "shrink", "size", "sum", "destroy").split() == ["size", "3", "0", "sum", "1.0"]
 
 
 @pytest.mark.parametrize("profile", ["both: {loss: 0.5%}", "to_node: {delay: 5ms}"])
