@@ -35,14 +35,15 @@ class Port:
 
 
 class Emulator:
-    def __init__(self, folder, ports, seed=1):
+    def __init__(self, folder, ports, seed=1, **sections):
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.ports, self.process = ports, None
         self.log, self.capture = self.folder / "nbxd.log", self.folder / "out.pcapng"
         self.control = next(iter(ports.values())).socket.with_name("nbxd.sock")
         cluster = {"cluster": "vm-suite", "seed": seed, "ports": [], "nodes": [], "ghosts": [],
-                   "capture": {"file": str(self.capture)}, "control": {"socket": str(self.control)}, "memory": {"size": "160MiB"}}
+                   "capture": {"file": str(self.capture)}, "control": {"socket": str(self.control)}, "memory": {"size": "160MiB"},
+                   **sections}
         for number, (name, port) in enumerate(ports.items()):
             profile = port.profile
             if isinstance(profile, dict):

@@ -11,6 +11,7 @@ NAME.console (the guest's kernel), NAME.qemu (what QEMU said).
 """
 import base64
 import ipaddress
+import shutil
 import socket
 import subprocess
 import sys
@@ -65,9 +66,9 @@ class Job:
 
 class RealNode:
     """One machine. `net` is vhost:SOCKET (the emulator listens), listen:SOCKET or connect:SOCKET (two machines, no
-    emulator between them)."""
+    emulator between them). `files`: of this host, by their paths in the node; they take of its memory."""
 
-    def __init__(self, folder, name, addresses, net, mtu=4200, memory_mb=256):
+    def __init__(self, folder, name, addresses, net, mtu=4200, memory_mb=256, files=None):
         self.folder, self.name = Path(folder), name
         interfaces = [ipaddress.ip_interface(address) for address in addresses]
         self.ipv4 = next((str(i.ip) for i in interfaces if i.version == 4), None)
@@ -82,11 +83,28 @@ class RealNode:
             "qemu-system-x86_64", "-M", "pc", "-accel", "tcg", "-cpu", "max", "-m", str(memory_mb),
             "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-serial", f"file:{self.console}",
             "-object", f"memory-backend-memfd,id=ram,share=on,size={memory_mb}M", "-machine", "memory-backend=ram",
-            "-kernel", str(kernel / "vmlinux"), "-initrd", str(kernel / "initrd.cpio"),
+            "-kernel", str(kernel / "vmlinux"), "-initrd", str(self._initrd(kernel / "initrd.cpio", files or {})),
             "-append", f"{parameters} node_addresses={','.join(addresses)} node_mtu={mtu}",
             "-device", "virtio-serial-pci", "-device", "virtserialport,chardev=agent,name=agent",
             "-chardev", f"socket,id=agent,server=on,wait=off,path={self.agent_path}",
             *self._network(net, max(mtu, 1500))]
+
+    def _initrd(self, image_initrd, files):
+        """The image's archive; with files, a copy that a second archive follows: Linux unpacks both."""
+        if not files:
+            return image_initrd
+        tree, initrd = self.folder / f"{self.name}.files", self.folder / f"{self.name}.initrd"
+        for name, source in files.items():
+            target = tree / name.lstrip("/")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, target)
+        names = "\n".join(str(path.relative_to(tree)) for path in sorted(tree.rglob("*")))
+        shutil.copy(image_initrd, initrd)
+        with open(initrd, "ab") as archive:
+            subprocess.run(["cpio", "--quiet", "-o", "-H", "newc", "-R", "0:0"], cwd=tree, input=names.encode(),
+                           stdout=archive, check=True)
+        shutil.rmtree(tree)
+        return initrd
 
     def _network(self, net, mtu):
         kind, _, path = net.partition(":")
