@@ -45,14 +45,15 @@ int connect_before(int fd, const addrinfo& address, Clock::time_point deadline) 
   return error;
 }
 
-/// Records are small and wanted now; and a peer whose host vanished must not hold the program for ever.
+/// Records are small and wanted now; and a peer whose host vanished must not hold the program for ever,
+/// though NCCL itself bears a network that is away for half a minute.
 void set_options(int fd, std::chrono::milliseconds timeout) {
   const auto set = [fd](int level, int name, int value) { setsockopt(fd, level, name, &value, sizeof value); };
   set(IPPROTO_TCP, TCP_NODELAY, 1);
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(IPPROTO_TCP, TCP_KEEPIDLE, 2);
-  set(IPPROTO_TCP, TCP_KEEPINTVL, 1);
-  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 5);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 5);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 5);
   const timeval bound{.tv_sec = static_cast<time_t>(timeout.count() / 1000), .tv_usec = 0};
   setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof bound);
 }

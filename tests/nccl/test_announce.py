@@ -87,7 +87,7 @@ def test_two_ranks_say_what_nccl_does(job, op, collective, pins):
     for rank, talk in enumerate(talks):
         assert (talk.hello.magic, talk.hello.nccl_version, talk.hello.inflate) == (MAGIC, NCCL_VERSION, 0)
         assert [kind for kind, _ in talk.records] == [
-            HELLO, COMM_INIT, COMM_READY, *[OPERATION, DECISION] * iterations, COMM_DESTROY]
+            HELLO, COMM_INIT, COMM_READY, *[OPERATION, GROUP_END, DECISION] * iterations, COMM_DESTROY]
         init, = talk.of(COMM_INIT)
         assert (init.ranks, init.rank) == (2, rank)
         assert counts_of(talk.of(OPERATION)) == [(i, count) for i in range(iterations)]
@@ -113,7 +113,7 @@ def test_one_rank_decides_nothing(job):
 
 
 def test_groups_and_messages(job):
-    """A group's records come together and end with a mark; decisions name the call, in NCCL's order; an all-to-all is
+    """Every group's records come together and end with a mark, those of a single call too; decisions name the call, in NCCL's order; an all-to-all is
     its messages."""
     with FakeGhosts() as ghosts:
         runs = [job.program(2, rank, "sum", "group", "alltoall", "destroy", NBX_ANNOUNCE=ghosts.endpoint,
@@ -124,7 +124,8 @@ def test_groups_and_messages(job):
         assert status == 0, output + errors
         assert "sum 3.0" in output
         calls = [(kind, body) for kind, body in talk.records if kind in (OPERATION, GROUP_END)]
-        assert [kind for kind, _ in calls] == [OPERATION, OPERATION, OPERATION, GROUP_END] + [OPERATION] * 4 + [GROUP_END]
+        assert [kind for kind, _ in calls] == [
+            OPERATION, GROUP_END, OPERATION, OPERATION, GROUP_END] + [OPERATION] * 4 + [GROUP_END]
         assert [body.count for kind, body in calls if kind == OPERATION][:3] == [1000, 100, 60000]
         messages = [body for kind, body in calls if kind == OPERATION][3:]
         assert [(body.collective, body.root) for body in messages] == [(6, 0), (7, 0), (6, 1), (7, 1)]
