@@ -1,6 +1,7 @@
 // nbxd: the emulator. Exit status: 0 it ran and was told to end, 1 the run failed, 2 wrong usage or configuration.
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -96,6 +97,15 @@ int write_report(Emulator& emulator) {
   return exit_fine;
 }
 
+/// Every TCP stream of a ghost is a descriptor: as many as the system allows.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+  }
+}
+
 int run(const Options& options) {
   config::Loaded loaded = config::load_cluster(options.cluster);
   if (!loaded.ok()) {
@@ -104,6 +114,7 @@ int run(const Options& options) {
     }
     return exit_usage;
   }
+  raise_descriptor_limit();
   const sigset_t end_signals = block_end_signals();
   auto emulator = Emulator::start(std::move(loaded.config));
   if (!emulator) {

@@ -609,6 +609,12 @@ void World::on_timer(TimerNode& /*node*/, Instant now) noexcept {
   if (over_) {
     return;
   }
+  if (!connected_) {
+    if (std::string waiting = comm_->waiting_for(); waiting != init_waits_for_) {
+      init_waits_for_ = std::move(waiting);
+      last_progress_ = now;
+    }
+  }
   const bool busy = !connected_ || !groups_.empty() || !peer_calls_.empty() || !under_way_.empty();
   if (busy && now - last_progress_ > tools_.options.patience) {
     fail("no progress for " +
@@ -661,10 +667,13 @@ void World::fail(const std::string& text, Instant now) {
   over_ = true;
   end_ = text;
   tools_.any.wheel.cancel(watchdog_);
-  tools_.user.on_failed(*this,
-                        "communicator of " + std::to_string(ranks()) + " ranks, " + std::to_string(callers_.size()) +
-                            " of them real: " + text,
-                        now);
+  const auto& places = comm_->spec().ranks;
+  const auto real_ranks =
+      std::count_if(places.begin(), places.end(), [](const RankPlace& place) { return place.real; });
+  tools_.user.on_failed(
+      *this,
+      "communicator of " + std::to_string(ranks()) + " ranks, " + std::to_string(real_ranks) + " of them real: " + text,
+      now);
 }
 
 WorldReport World::report() const {

@@ -191,6 +191,7 @@ class World final : public CommUser, public NetUser, public EdgeOwner, public Ti
   std::unordered_map<NetId, InEdge*> in_by_net_;
   std::unordered_map<NetId, OutEdge*> out_by_net_;
   Instant last_progress_{};
+  std::string init_waits_for_;  // until connected: when it changes, there is progress
   TimerNode watchdog_;
   std::unique_ptr<Comm> comm_;  // goes first: it reports to the rest
 };

@@ -5,22 +5,21 @@ import fcntl
 import json
 import os
 import re
-import signal
 import socket
 import struct
-import subprocess
-import time
+import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-BIN = Path(os.environ.get("NBX_BIN", ROOT / "build/bin"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from nbxd import BIN, Nbxd, run  # noqa: E402
+
 GHOST_IPV4, GHOST_IPV6, GHOST_MAC = "10.77.0.9", "fd77::9", "02:00:00:00:00:09"
 OTHER_GHOST_IPV4 = "10.77.0.10"
 NODE_IPV4, NODE_IPV6 = "10.77.0.1", "fd77::1"
 PERFTEST_PORT = 18515
-START_LIMIT_S, STOP_LIMIT_S, COMMAND_LIMIT_S = 30, 15, 20
+EMULATOR = f"nbx-emu-{os.getpid()}"
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for network namespaces")
 
@@ -40,12 +39,6 @@ memory: {{size: 64MiB}}
 control: {{socket: {folder}/nbxd.sock}}
 report: {folder}/report.json
 """
-
-
-def run(*command, limit_s=COMMAND_LIMIT_S, check=True):
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=limit_s, check=False)
-    assert not check or done.returncode == 0, done
-    return done
 
 
 def in_namespace(name):
@@ -93,43 +86,14 @@ class Node:
             return socket.create_connection((address, port), timeout=5)
 
 
-class Nbxd:
-    name = f"nbx-emu-{os.getpid()}"
-
-    def __init__(self, folder):
-        self.folder, self.socket, self.log = folder, folder / "nbxd.sock", folder / "nbxd.log"
-
-    def start(self):
-        with open(self.log, "wb") as log:
-            self.process = subprocess.Popen(["ip", "netns", "exec", self.name, BIN / "nbxd", self.folder / "cluster.yaml"],
-                                            stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
-        end = time.monotonic() + START_LIMIT_S
-        while "nbxd: ready" not in self.said():
-            assert self.process.poll() is None and time.monotonic() < end, self.said()
-            time.sleep(0.05)
-
-    def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(STOP_LIMIT_S)
-
-    def said(self):
-        return self.log.read_text(errors="replace")
-
-    def nbx(self, *command, **options):
-        return run(BIN / "nbx", *command, "--control", self.socket, **options)
-
-    def ask(self, *command):
-        return json.loads(self.nbx(*command, "--json").stdout)
-
-
 @pytest.fixture(scope="module")
 def node():
     one = Node()
-    for name in (Node.name, Nbxd.name):
+    for name in (Node.name, EMULATOR):
         run("ip", "netns", "add", name)
     try:
-        run("ip", "-n", Nbxd.name, "link", "add", "emu0", "type", "veth", "peer", "name", "eth0", "netns", Node.name)
-        run("ip", "-n", Nbxd.name, "link", "set", "emu0", "up")
+        run("ip", "-n", EMULATOR, "link", "add", "emu0", "type", "veth", "peer", "name", "eth0", "netns", Node.name)
+        run("ip", "-n", EMULATOR, "link", "set", "emu0", "up")
         for command in ("link set lo up", f"address add {NODE_IPV4}/24 dev eth0",
                         f"address add {NODE_IPV6}/64 dev eth0 nodad", "link set eth0 up"):
             run("ip", "-n", Node.name, *command.split())
@@ -137,7 +101,7 @@ def node():
             finish_checksums("eth0")
         yield one
     finally:
-        for name in (Node.name, Nbxd.name):
+        for name in (Node.name, EMULATOR):
             run("ip", "netns", "delete", name)
 
 
@@ -147,7 +111,7 @@ def nbxd(node, tmp_path_factory):
     mac = json.loads(node.run("ip", "-j", "link", "show", "eth0").stdout)[0]["address"]
     (folder / "cluster.yaml").write_text(CLUSTER.format(folder=folder, mac=mac))
     (folder / "clean.yaml").write_text("description: slow enough for little memory\nboth: {rate: 1Gb/s}\n")
-    one = Nbxd(folder)
+    one = Nbxd(EMULATOR, folder)
     one.start()
     yield one
     if one.process.poll() is None:
@@ -248,7 +212,7 @@ def test_a_wrong_change_is_refused(nbxd, change):
 def test_a_second_emulator_is_refused(nbxd):
     cluster = nbxd.folder / "second.yaml"
     cluster.write_text((nbxd.folder / "cluster.yaml").read_text().replace("net_af_packet0,iface=emu0", "net_null0"))
-    done = run(BIN / "nbxd", cluster, limit_s=START_LIMIT_S, check=False)
+    done = run(BIN / "nbxd", cluster, check=False)
     assert done.returncode == 2 and str(nbxd.socket) in done.stderr and "busy" in done.stderr
     assert nbxd.ask("status")["ports"], "the first one is untouched"
 

@@ -1,0 +1,58 @@
+"""nbxd in a network namespace of its own, for tests that talk to it over a veth. Every wait is bounded."""
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = Path(os.environ.get("NBX_BIN", ROOT / "build/bin"))
+START_LIMIT_S, STOP_LIMIT_S, COMMAND_LIMIT_S = 60, 20, 30
+
+
+def text(output):
+    return (output or b"").decode(errors="replace")[-4000:]
+
+
+def run(*command, limit_s=COMMAND_LIMIT_S, check=True, **options):
+    words = [str(word) for word in command]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=limit_s, check=False,
+                              **options)
+    except subprocess.TimeoutExpired as late:
+        raise AssertionError(f"{words}: ended after {limit_s} s\n{text(late.stdout)}\n{text(late.stderr)}") from late
+    assert not check or done.returncode == 0, f"{words}: {done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    return done
+
+
+class Nbxd:
+    """`folder` holds cluster.yaml, whose control socket is nbxd.sock there."""
+
+    def __init__(self, namespace, folder):
+        self.namespace, self.folder = namespace, folder
+        self.socket, self.log = folder / "nbxd.sock", folder / "nbxd.log"
+        self.process = None
+
+    def start(self):
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen(["ip", "netns", "exec", self.namespace, BIN / "nbxd",
+                                             self.folder / "cluster.yaml"],
+                                            stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+        end = time.monotonic() + START_LIMIT_S
+        while "nbxd: ready" not in self.said():
+            assert self.process.poll() is None and time.monotonic() < end, self.said()
+            time.sleep(0.05)
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(STOP_LIMIT_S)
+
+    def said(self):
+        return self.log.read_text(errors="replace")
+
+    def nbx(self, *command, **options):
+        return run(BIN / "nbx", *command, "--control", self.socket, **options)
+
+    def ask(self, *command):
+        return json.loads(self.nbx(*command, "--json").stdout)
