@@ -48,7 +48,6 @@ std::optional<Arena::Buffer> Arena::take(std::uint64_t size) {
     return std::nullopt;
   }
   in_use_ += room;
-  in_use_max_ = std::max(in_use_max_, in_use_);
   return Buffer{.offset = offset, .size = size};
 }
 

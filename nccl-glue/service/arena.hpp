@@ -38,7 +38,6 @@ class Arena {
   /// The buffer as `ghost` posts it.
   [[nodiscard]] NetBuffer at(GhostId ghost, const Buffer& buffer);
   [[nodiscard]] std::uint64_t in_use() const noexcept { return in_use_; }
-  [[nodiscard]] std::uint64_t in_use_max() const noexcept { return in_use_max_; }
 
   static constexpr std::uint64_t buffer_max = 1U << 30U;  // NCCL's largest message
 
@@ -52,7 +51,6 @@ class Arena {
   std::byte* memory_ = nullptr;
   std::uint64_t fresh_ = 0;  // from here on nothing was given out yet
   std::uint64_t in_use_ = 0;
-  std::uint64_t in_use_max_ = 0;
   std::array<std::vector<std::uint64_t>, classes> free_;
   std::map<GhostId, std::uint32_t> keys_;
 };

@@ -42,8 +42,6 @@ void EdgeQueue::wake_at(Instant when) { tools_.wheel.arm(timer_, when); }
 void EdgeQueue::on_timer(TimerNode& /*node*/, Instant now) noexcept { advance(now); }
 
 void EdgeQueue::finished(Task& task, std::uint64_t bytes, Instant now) {
-  ++stats_.messages;
-  stats_.bytes += bytes;
   const std::shared_ptr<Transfer> transfer = task.transfer;
   const bool last = ++task.finished == task.count;
   if (last) {

@@ -33,11 +33,6 @@ struct EdgeTools {
   EdgeOwner& owner;
 };
 
-struct EdgeStats {
-  std::uint64_t messages = 0;
-  std::uint64_t bytes = 0;
-};
-
 class EdgeQueue : public TimerClient {
  public:
   /// `tag`: of the messages, the rank of their sender in NCCL's eyes.
@@ -52,11 +47,8 @@ class EdgeQueue : public TimerClient {
   void add(std::shared_ptr<Transfer> transfer, unsigned edge, Instant now);
   void ready(Instant now);  // the connection stands
   virtual void advance(Instant now) = 0;
-  [[nodiscard]] const Edge& edge() const noexcept { return edge_; }
-  [[nodiscard]] const EdgeStats& stats() const noexcept { return stats_; }
   /// What the front transfer waits for, in words; empty when there is nothing to do.
   [[nodiscard]] virtual std::string waits_for() const = 0;
-  [[nodiscard]] bool idle() const noexcept { return tasks_.empty(); }
 
  protected:
   struct Task {
@@ -76,7 +68,6 @@ class EdgeQueue : public TimerClient {
   std::uint32_t tag_;
   std::deque<Task> tasks_;
   bool connected_ = false;
-  EdgeStats stats_;
 
  private:
   void on_timer(TimerNode& node, Instant now) noexcept override;

@@ -12,8 +12,7 @@
 namespace nbx::nccl {
 namespace {
 
-constexpr std::uint64_t peer_base = 1ULL << 62U;  // numbers of sends and receives in progress_
-constexpr std::size_t reports_max = 4096;
+constexpr std::size_t reports_max = 4096;  // of collectives, and of sends and receives
 
 bool collective(const Operation& operation) {
   return operation.collective != Collective::send && operation.collective != Collective::recv;
@@ -111,14 +110,24 @@ void World::call(std::int32_t rank, const announce::OperationCall& call, Instant
 }
 
 void World::compare(std::int32_t rank, std::uint64_t number, const Operation& operation, Instant now) {
-  if (number >= collectives_.size()) {
+  if (number < collectives_before_) {
+    return;  // of a rank that was not heard before
+  }
+  const std::uint64_t at = number - collectives_before_;
+  if (at >= collectives_.size()) {
     collectives_.push_back(operation);
+  } else if (!same(collectives_[at], operation)) {
+    fail("collective " + std::to_string(number) + " is not the same on all real ranks\n  rank " + std::to_string(rank) +
+             ": " + text(operation) + "\n  another: " + text(collectives_[at]),
+         now);
     return;
   }
-  if (!same(collectives_[number], operation)) {
-    fail("collective " + std::to_string(number) + " is not the same on all real ranks\n  rank " + std::to_string(rank) +
-             ": " + text(operation) + "\n  another: " + text(collectives_[number]),
-         now);
+  const auto slowest = std::min_element(callers_.begin(), callers_.end(), [](const auto& a, const auto& b) {
+    return a.second.collectives < b.second.collectives;
+  });
+  while (collectives_before_ < slowest->second.collectives && !collectives_.empty()) {
+    collectives_.pop_front();
+    ++collectives_before_;
   }
 }
 
@@ -262,15 +271,15 @@ bool World::schedule_group(const Group& group, Instant now) {
     report.called = group.called;
     report.done = true;  // until there is something to do
   }
-  std::vector<std::pair<std::uint64_t, std::vector<Planned>>> all;
+  std::vector<std::pair<Progress*, std::vector<Planned>>> all;
   for (const Placement& placement : *placements) {
     const PlannedOperation& planned = operations[placement.index];
-    const std::uint64_t number = group.first + placement.index;
-    auto& of_operation = all.emplace_back(number, std::vector<Planned>{}).second;
+    Progress& progress = progress_[group.first + placement.index];
+    auto& of_operation = all.emplace_back(&progress, std::vector<Planned>{}).second;
     for (const Share& share : placement.shares) {
       const bool exists = planned.decision.algorithm == Algorithm::ring
-                              ? plan_ring(planned, share, group, number, of_operation)
-                              : plan_tree(planned, share, group, number, of_operation);
+                              ? plan_ring(planned, share, progress, of_operation)
+                              : plan_tree(planned, share, progress, of_operation);
       if (!exists) {
         return false;
       }
@@ -279,22 +288,25 @@ bool World::schedule_group(const Group& group, Instant now) {
   for (std::size_t i = 0; i < operations.size(); ++i) {
     leader.decisions.erase(group.first + i);
   }
-  for (const auto& [number, planned] : all) {
-    begin(planned, number, now);
+  for (const auto& [progress, planned] : all) {
+    begin(planned, *progress, now);
   }
-  while (progress_.size() > reports_max && progress_.begin()->second.report.done) {
-    progress_.erase(progress_.begin());
-  }
+  forget_old(progress_);
   return true;
 }
 
-void World::begin(const std::vector<Planned>& planned, std::uint64_t number, Instant now) {
+void World::forget_old(std::map<std::uint64_t, Progress>& progress) {
+  while (progress.size() > reports_max && progress.begin()->second.report.done) {
+    progress.erase(progress.begin());
+  }
+}
+
+void World::begin(const std::vector<Planned>& planned, Progress& progress, Instant now) {
   for (const Planned& one : planned) {
-    Progress& progress = progress_[number];
     progress.open_edges += one.in.size() + one.out.size();
     progress.report.done = false;
     UnderWay& under_way = under_way_[one.transfer.get()];
-    under_way.number = number;
+    under_way.progress = &progress;
     for (const auto& [edge, index] : one.out) {
       under_way.out.push_back(edge);
     }
@@ -309,16 +321,16 @@ void World::begin(const std::vector<Planned>& planned, std::uint64_t number, Ins
   }
 }
 
-void World::note_latest(std::uint64_t number, std::int32_t rank, Instant at) {
-  OperationReport& report = progress_[number].report;
+void World::note_latest(OperationReport& report, std::int32_t rank, Instant at) {
   if (report.latest_rank < 0 || at > report.called + report.latest_by) {
     report.latest_rank = rank;
     report.latest_by = at - report.called;
   }
 }
 
-bool World::plan_ring(const PlannedOperation& planned, const Share& share, const Group& group, std::uint64_t number,
+bool World::plan_ring(const PlannedOperation& planned, const Share& share, Progress& progress,
                       std::vector<Planned>& out) {
+  OperationReport& report = progress.report;
   const auto& ring = comm_->topology().ring[share.channel];
   const auto n = static_cast<std::uint32_t>(ring.size());
   const auto at = [&](std::uint32_t index) { return ring[index % n]; };
@@ -346,9 +358,9 @@ bool World::plan_ring(const PlannedOperation& planned, const Share& share, const
     if (in == nullptr || to == nullptr) {
       return false;
     }
-    RunReadiness readiness(tools_.delay, ranks(), number, group.called, place.rank_at, length);
+    RunReadiness readiness(tools_.delay, ranks(), report.sequence, report.called, place.rank_at, length);
     const auto [late, when] = readiness.latest();
-    note_latest(number, place.rank_at(late), when);
+    note_latest(report, place.rank_at(late), when);
     out.push_back({.transfer = std::make_shared<RingTransfer>(planned, plan, std::move(place), std::move(readiness),
                                                               tools_.delay, payloads_),
                    .in = {{in, 0}},
@@ -357,8 +369,9 @@ bool World::plan_ring(const PlannedOperation& planned, const Share& share, const
   return true;
 }
 
-bool World::plan_tree(const PlannedOperation& planned, const Share& share, const Group& group, std::uint64_t number,
+bool World::plan_tree(const PlannedOperation& planned, const Share& share, Progress& progress,
                       std::vector<Planned>& out) {
+  OperationReport& report = progress.report;
   const auto& tree = comm_->topology().tree[share.channel];
   const TreePlan plan(planned.decision, shape(), share);
   for (std::int32_t top = 0; top < ranks(); ++top) {
@@ -399,8 +412,8 @@ bool World::plan_tree(const PlannedOperation& planned, const Share& share, const
     }
     std::vector<Instant> called;
     for (const TreeGroup::Member& member : ghosts.ghosts) {
-      called.push_back(group.called + tools_.delay.skew(member.rank, ranks(), number));
-      note_latest(number, member.rank, called.back());
+      called.push_back(report.called + tools_.delay.skew(member.rank, ranks(), report.sequence));
+      note_latest(report, member.rank, called.back());
     }
     if (!made.in.empty()) {
       made.transfer =
@@ -447,8 +460,8 @@ bool World::schedule_peer(const PeerCall& call, Instant now) {
 
   const std::uint64_t bytes = call.operation.count * type_size(call.operation.type);
   const std::vector<PointToPointPart> parts = point_to_point_parts(peer_shape, bytes);
-  const std::uint64_t number = peer_base + call.sequence;
-  OperationReport& report = progress_[number].report;
+  Progress& progress = peer_progress_[call.sequence];
+  OperationReport& report = progress.report;
   report.sequence = call.sequence;
   report.operation = call.operation;
   report.called = call.called;
@@ -467,7 +480,8 @@ bool World::schedule_peer(const PeerCall& call, Instant now) {
     }
     all.push_back(std::move(planned));
   }
-  begin(all, number, now);
+  begin(all, progress, now);
+  forget_old(peer_progress_);
   return true;
 }
 
@@ -573,7 +587,7 @@ void World::on_progress(const Transfer& transfer, std::uint64_t bytes, bool to_r
   if (found == under_way_.end()) {
     return;
   }
-  OperationReport& report = progress_[found->second.number].report;
+  OperationReport& report = found->second.progress->report;
   (to_real ? report.bytes_to_real : report.bytes_from_real) += bytes;
   if (report.first_message == Instant{}) {
     report.first_message = now;
@@ -591,11 +605,10 @@ void World::on_transfer_done(const Transfer& transfer, Instant /*now*/) noexcept
   if (found == under_way_.end()) {
     return;
   }
-  const std::uint64_t number = found->second.number;
-  Progress& progress = progress_[number];
-  if (--progress.open_edges == 0) {
-    progress.report.done = true;
-    std::erase_if(under_way_, [number](const auto& entry) { return entry.second.number == number; });
+  Progress* const progress = found->second.progress;
+  if (--progress->open_edges == 0) {
+    progress->report.done = true;
+    std::erase_if(under_way_, [progress](const auto& entry) { return entry.second.progress == progress; });
   }
 }
 
@@ -646,9 +659,11 @@ std::string World::waits_for() const {
     add("real rank " + std::to_string(call.real_rank) + " called " + text(call.operation) + " with ghost rank " +
         std::to_string(call.operation.root) + "; there is no connection");
   }
-  for (const auto& [number, progress] : progress_) {
-    if (!progress.report.done) {
-      add("under way: " + text(progress.report.operation));
+  for (const auto* all : {&progress_, &peer_progress_}) {
+    for (const auto& [number, progress] : *all) {
+      if (!progress.report.done) {
+        add("under way: " + text(progress.report.operation));
+      }
     }
   }
   for (const auto& [key, edge] : in_) {
@@ -689,11 +704,13 @@ WorldReport World::report() const {
   out.channels = comm_->topology().channels;
   out.started = started_;
   out.connected = connected_;
-  out.operations = collectives_.size() + peer_sequence_;
+  out.operations = collectives_before_ + collectives_.size() + peer_sequence_;
   const std::string waiting = waits_for();
   out.state = over_ ? end_ : waiting.empty() ? "idle" : waiting;
-  for (const auto& [number, progress] : progress_) {
-    out.recent.push_back(progress.report);
+  for (const auto* all : {&progress_, &peer_progress_}) {
+    for (const auto& [number, progress] : *all) {
+      out.recent.push_back(progress.report);
+    }
   }
   return out;
 }

@@ -124,7 +124,7 @@ class World final : public CommUser, public NetUser, public EdgeOwner, public Ti
     std::size_t open_edges = 0;
   };
   struct UnderWay {
-    std::uint64_t number = 0;  // in progress_
+    Progress* progress = nullptr;
     std::vector<OutEdge*> out;
   };
   using EdgeKey = std::tuple<std::int32_t, std::int32_t, bool, std::uint8_t>;  // ghost, real, collective, channel
@@ -154,12 +154,11 @@ class World final : public CommUser, public NetUser, public EdgeOwner, public Ti
   bool schedule_peer(const PeerCall& call, Instant now);
   struct Planned;
   /// False: an edge does not exist yet.
-  bool plan_ring(const PlannedOperation& planned, const Share& share, const Group& group, std::uint64_t number,
-                 std::vector<Planned>& out);
-  bool plan_tree(const PlannedOperation& planned, const Share& share, const Group& group, std::uint64_t number,
-                 std::vector<Planned>& out);
-  void begin(const std::vector<Planned>& planned, std::uint64_t number, Instant now);
-  void note_latest(std::uint64_t number, std::int32_t rank, Instant at);
+  bool plan_ring(const PlannedOperation& planned, const Share& share, Progress& progress, std::vector<Planned>& out);
+  bool plan_tree(const PlannedOperation& planned, const Share& share, Progress& progress, std::vector<Planned>& out);
+  void begin(const std::vector<Planned>& planned, Progress& progress, Instant now);
+  static void forget_old(std::map<std::uint64_t, Progress>& progress);
+  static void note_latest(OperationReport& report, std::int32_t rank, Instant at);
   [[nodiscard]] CommShape shape() const;
   [[nodiscard]] std::int32_t ranks() const { return static_cast<std::int32_t>(comm_->spec().ranks.size()); }
   [[nodiscard]] bool real(std::int32_t rank) const { return comm_->spec().ranks[static_cast<std::size_t>(rank)].real; }
@@ -177,14 +176,16 @@ class World final : public CommUser, public NetUser, public EdgeOwner, public Ti
   std::string end_;
 
   std::map<std::int32_t, Caller> callers_;  // by real rank
-  std::vector<Operation> collectives_;      // from number first_collective_ on, as first announced
+  std::deque<Operation> collectives_;       // as first announced, from number collectives_before_ on
+  std::uint64_t collectives_before_ = 0;    // that all callers have announced
   std::int32_t leader_ = -1;                // whose groups are played
   std::deque<Group> groups_;                // not started
   std::deque<PeerCall> peer_calls_;         // not started
   std::uint64_t peer_sequence_ = 0;
   std::size_t splits_ = 0;  // that the ghosts are prepared for
   std::size_t shrinks_ = 0;
-  std::map<std::uint64_t, Progress> progress_;  // by number; sends and receives from peer_base on
+  std::map<std::uint64_t, Progress> progress_;       // of collectives, by number
+  std::map<std::uint64_t, Progress> peer_progress_;  // of sends and receives
   std::unordered_map<const Transfer*, UnderWay> under_way_;
   std::map<EdgeKey, std::unique_ptr<InEdge>> in_;
   std::map<EdgeKey, std::unique_ptr<OutEdge>> out_;
