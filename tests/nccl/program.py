@@ -8,6 +8,7 @@ unless KEEP_ID says that it is there.
 """
 import ctypes
 import os
+import random
 import sys
 import time
 
@@ -125,6 +126,24 @@ class Program:
         ok(nccl.ncclCommCount(self.comm, ctypes.byref(count)))
         ok(nccl.ncclCommUserRank(self.comm, ctypes.byref(rank)))
         self.say("size", count.value, rank.value)
+
+    def train(self):
+        """200 steps of gradient descent on a line through noisy points; the gradient is summed over the ranks."""
+        noise = random.Random(1)
+        points = [(x / 50, 3 * x / 50 - 1 + noise.gauss(0, 0.1)) for x in range(100)]
+        slope = offset = loss = 0.0
+        for _ in range(200):
+            errors = [slope * x + offset - y for x, y in points]
+            loss = sum(error * error for error in errors) / len(points)
+            own = [sum(error * x for error, (x, _) in zip(errors, points)), sum(errors)]
+            ok(cuda.cudaMemcpy(self.send, (ctypes.c_float * 2)(*own), ctypes.c_size_t(8), 1))
+            self.all_reduce(SUM, 2)
+            ok(cuda.cudaStreamSynchronize(self.stream))
+            gradient = (ctypes.c_float * 2)()
+            ok(cuda.cudaMemcpy(gradient, self.receive, ctypes.c_size_t(8), 2))
+            slope -= 0.005 * gradient[0]
+            offset -= 0.005 * gradient[1]
+        self.say("trained", loss, slope, offset)
 
     def sleep(self):
         time.sleep(60)

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from lab import ROOT, Lab
+from lab import run as call
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for network namespaces")
 
@@ -156,8 +157,8 @@ def test_a_schedule_that_disagrees_ends_the_job(tmp_path):
         assert done.returncode != 0 and "the schedule says" in done.stdout + done.stderr
 
 
-def program(place, folder, *steps):
-    return place.call("/usr/bin/python3", ROOT / "tests/nccl/program.py", 4, 0, folder / "id", *steps).stdout
+def program(place, folder, *steps, **environment):
+    return place.call("/usr/bin/python3", ROOT / "tests/nccl/program.py", 4, 0, folder / "id", *steps, **environment).stdout
 
 
 def test_split_and_shrink(tmp_path):
@@ -165,6 +166,18 @@ def test_split_and_shrink(tmp_path):
         assert program(place, tmp_path, "split", "size", "sum", "destroy").split() == ["size", "2", "0", "sum", "1.0"]
         (tmp_path / "id").unlink()
         assert program(place, tmp_path, "shrink", "size", "sum", "destroy").split() == ["size", "3", "0", "sum", "1.0"]
+
+
+def test_training_with_ghosts_is_training_alone(tmp_path):
+    """To the last bit: zeros added change nothing, and what the network loses comes again."""
+    alone = call(ROOT / "tests/nccl/phantom-run", "/usr/bin/python3", ROOT / "tests/nccl/program.py", 1, 0,
+                     tmp_path / "id", "train", "destroy").stdout
+    (tmp_path / "id").unlink()
+    with ghosts(tmp_path, 4, "timeout: 14", profile="both: {loss: 0.5%}") as place:
+        assert program(place, tmp_path, "train", "destroy", NCCL_IB_TIMEOUT=14) == alone
+        assert len(latest(place)) == 200
+    trained, loss, slope, offset = alone.split()
+    assert trained == "trained" and float(loss) < 0.012 and abs(float(slope) - 3) < 0.1 and abs(float(offset) + 1) < 0.1
 
 
 @pytest.mark.parametrize("profile", ["both: {loss: 0.5%}", "to_node: {delay: 5ms}"])
