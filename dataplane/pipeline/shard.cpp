@@ -123,8 +123,24 @@ class Shard::State {
       case FrameKind::ether_other:
         break;
     }
-    frame.ghost = directory_.by_mac(wire::destination_mac(frame.bytes()));
+    frame.ghost = addressee(frame);
     from_node_.submit(frame, frame.ghost, now);
+  }
+
+  /// The ghosts of a port route for each other, so that a real node may reach many by one neighbour.
+  [[nodiscard]] GhostId addressee(const Frame& frame) const noexcept {
+    const GhostId neighbour = directory_.by_mac(wire::destination_mac(frame.bytes()));
+    const FrameKind kind = frame.parsed.kind;
+    if (neighbour == no_ghost ||
+        (kind != FrameKind::roce_v2 && kind != FrameKind::ip_other && kind != FrameKind::icmp_echo)) {
+      return neighbour;
+    }
+    const IpAddress destination = wire::destination_ip(frame.bytes(), frame.parsed);
+    if (directory_[neighbour].addresses.front().ip == destination) {
+      return neighbour;
+    }
+    const GhostId routed = directory_.by_ip(destination);
+    return routed == no_ghost ? neighbour : routed;
   }
 
   void receive_from_kernel(ConstBytes packet, Instant now) noexcept {
@@ -154,7 +170,7 @@ class Shard::State {
   void receive_from_peer(Frame& frame, PortId peer, Instant now) noexcept {
     bridge_.learn(wire::source_mac(frame.bytes()), peer);
     const Mac destination = wire::destination_mac(frame.bytes());
-    frame.ghost = directory_.by_mac(destination);
+    frame.ghost = addressee(frame);
     frame.treatment = {};
     frame.arrival = now;
     if (frame.ghost != no_ghost) {

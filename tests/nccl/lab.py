@@ -10,7 +10,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from nbxd import BIN, ROOT, Nbxd, run  # noqa: E402
 
-FIRST_GHOST = 100  # 10.77.0.100 and up, or 10.77.x.y for many
+FIRST_GHOST = "10.77.0.100"
+NEIGHBOURS_MAX = 500  # Linux keeps 1,024 of all namespaces together (gc_thresh3): beyond, ghosts are behind a route
+ROUTED = "10.78.0.0/15"
 MTU = 1500
 LABS = itertools.count()
 
@@ -22,6 +24,9 @@ class Lab(Nbxd):
         self.nodes, self.prefix = nodes, f"nbx{os.getpid()}-{next(LABS)}-"
         super().__init__(f"{self.prefix}emu", folder)
         self.capture = folder / "wire.pcapng"
+        self.routed = ghosts > NEIGHBOURS_MAX
+        self.first_ghost = "10.78.0.1" if self.routed else FIRST_GHOST
+        router = f"  - {{name: router, port: p0, addresses: [{FIRST_GHOST}/16]}}" if self.routed else ""
         (folder / "profile.yaml").write_text(profile)
         settings = "\n".join(f"  {line}" for line in nccl.strip().splitlines())
         (folder / "cluster.yaml").write_text(f"""
@@ -33,7 +38,8 @@ ports:
     mtu: {MTU}
     profile: ./profile.yaml
 ghosts:
-  - {{name: g, count: {ghosts}, port: p0, addresses: [10.77.0.{FIRST_GHOST}/16]}}
+{router}
+  - {{name: g, count: {ghosts}, port: p0, addresses: [{self.first_ghost}/{15 if self.routed else 16}]}}
 nccl:
   ghosts: g
 {settings}
@@ -86,6 +92,8 @@ capture: {self.capture}
             run(*node, "link", "set", "eth0", "mtu", MTU)
             run(*node, "address", "add", f"{self.address(rank)}/16", "dev", "eth0")
             run(*node, "link", "set", "eth0", "up")
+            if self.routed:
+                run(*node, "route", "add", ROUTED, "via", FIRST_GHOST)
             run("ip", "netns", "exec", self.node(rank), "ethtool", "-K", "eth0", "tx", "off", "tso", "off", "gso",
                 "off")
         for name in ["emu0"] + (["br-emu", "br0"] if bridged else []):
@@ -100,7 +108,7 @@ capture: {self.capture}
         variables = [f"{name}={value}" for name, value in
                      {"NCCL_SOCKET_IFNAME": "eth0", "NCCL_SHM_DISABLE": 1, **environment}.items()]
         return ["ip", "netns", "exec", self.node(node), "env", *variables, BIN / "nbx", "run", "--announce",
-                f"10.77.0.{FIRST_GHOST}:4790", "--net", "plugin", *options, "--", ROOT / "tests/nccl/phantom-run",
+                f"{self.first_ghost}:4790", "--net", "plugin", *options, "--", ROOT / "tests/nccl/phantom-run",
                 *program]
 
     def begin(self, *program, **options):

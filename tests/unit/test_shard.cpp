@@ -95,6 +95,21 @@ TEST(Shard, DropsRoceForAnAddressThatIsNotTheGhosts) {
   EXPECT_TRUE(rig.take_sent().empty());
 }
 
+TEST(Shard, AGhostRoutesToTheOthersOfItsPort) {
+  pipeline::ShardPlan plan = one_ghost_plan();
+  pipeline::GhostPlan far;
+  far.identity.mac = *parse_mac("02:00:00:00:00:0a");
+  far.identity.addresses = {{*parse_ip("10.78.0.1"), 16}};
+  plan.ghosts.push_back(far);
+  plan.profile.from_node.loss = {{.match = {.ghosts = {GhostId{1}}}, .select = fabric::Listed{{1}}}};
+  ShardRig rig(plan);
+  rig.receive(roce_send(*parse_ip("10.78.0.1"), Qpn{0x11}, 64));  // to the MAC of the first ghost
+  EXPECT_EQ(rig.count(Drop::loss), 1U) << "the profile sees the ghost that it is for";
+  rig.receive(roce_send(*parse_ip("10.78.0.1"), Qpn{0x11}, 64));
+  EXPECT_EQ(rig.count(Drop::qp_unknown), 1U);
+  EXPECT_EQ(rig.count(Drop::not_for_us), 0U);
+}
+
 TEST(Shard, DropsABadIcrcUnlessTheProfileTrustsIt) {
   pipeline::ShardPlan plan = one_ghost_plan();
   Bytes damaged = roce_send(ghost_ip, Qpn{0x11}, 64);
