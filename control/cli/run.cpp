@@ -1,8 +1,10 @@
 // `nbx run`: a program with NCCL, unchanged, in an environment in which ghosts play its other ranks. It sets variables
 // and becomes the program, so that nothing of the emulator but the preload library is in the way.
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -31,6 +33,7 @@ struct Input {
   std::string algorithm;
   std::string protocol;
   int channels = 0;
+  int missing_workers = 0;
   bool dry_run = false;
   bool json = false;
 };
@@ -210,6 +213,22 @@ int become(std::vector<std::string>& command) {
   return exit_usage;
 }
 
+/// `nbx workers` beside the program, for as long as that runs. False when it cannot be started.
+bool start_workers(int missing) {
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child != 0) {
+    return child > 0;
+  }
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  dup2(STDERR_FILENO, STDOUT_FILENO);
+  const std::string count = std::to_string(missing);
+  if (getppid() == parent) {
+    execl("/proc/self/exe", "nbx", "workers", "--missing", count.c_str(), nullptr);
+  }
+  _exit(exit_failed);
+}
+
 int run_command(const Input& input, std::vector<std::string> command) {
   const Result<fs::path> folder = library_folder();
   if (!folder) {
@@ -220,6 +239,10 @@ int run_command(const Input& input, std::vector<std::string> command) {
   if (const std::string wrong = check(input, *folder, variables); !wrong.empty()) {
     std::cerr << "nbx run: " << wrong << '\n';
     return exit_usage;
+  }
+  if (input.missing_workers != 0 && !input.dry_run && !start_workers(input.missing_workers)) {
+    std::cerr << "nbx run: the workers: " << std::strerror(errno) << '\n';
+    return exit_failed;
   }
   for (Variable& variable : variables) {
     apply(variable);
@@ -249,6 +272,8 @@ Body run(CLI::App& app) {
   app.add_option("--algo", input->algorithm, "ring or tree")->check(CLI::IsMember({"ring", "tree"}));
   app.add_option("--proto", input->protocol, "ll, ll128 or simple")->check(CLI::IsMember({"ll", "ll128", "simple"}));
   app.add_option("--channels", input->channels, "channels of every collective")->check(CLI::Range(1, 64));
+  app.add_option("--missing-workers", input->missing_workers, "PyTorch workers that nobody started: see nbx workers")
+      ->check(CLI::PositiveNumber);
   app.add_flag("--dry-run", input->dry_run, "print what would be set, and run nothing");
   app.add_flag("--json", input->json, "print it as JSON");
   app.add_option("COMMAND", *command, "program and its arguments, after --")->required();

@@ -110,7 +110,8 @@ Body workers(CLI::App& app) {
       ->capture_default_str();
   app.footer(
       "For PyTorch 1.13 with init_method env:// or tcp://. It ends with the job.\n"
-      "Example: nbx workers --missing 63 & WORLD_SIZE=64 RANK=0 nbx run -- python3 train.py");
+      "`nbx run --missing-workers` starts it beside the program.\n"
+      "Example: nbx workers --missing 63 --host 10.77.0.1");
   return [input] { return play(*input); };
 }
 

@@ -19,7 +19,7 @@ namespace {
 using ghost::StreamId;
 using ghost::StreamUser;
 
-constexpr std::size_t unsent_max = 4U << 20U;  // a peer that reads nothing loses its stream
+constexpr std::size_t unsent_max = 64U << 20U;  // a peer that reads nothing loses its stream
 constexpr int reads_per_event = 16;
 
 /// Every socket is IPv6 and takes IPv4 in its mapped form, as IpAddress does.

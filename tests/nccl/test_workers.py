@@ -55,6 +55,15 @@ def test_two_of_64_workers_are_real():
             process.wait()
 
 
+@needs_torch
+def test_nbx_run_brings_the_missing_workers():
+    port = free_port()
+    done = subprocess.run([NBX, "run", "--missing-workers", "63", "--", PYTHON, "-c", JOB, "64", "0", str(port)],
+                          capture_output=True, text=True, check=False, timeout=LIMIT_S,
+                          env={**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
+    assert done.returncode == 0 and done.stdout == "passed\n", done.stdout + done.stderr
+
+
 def test_no_store_is_said():
     done = subprocess.run([NBX, "workers", "--missing", "1", "--port", str(free_port()), "--wait", "0"],
                           capture_output=True, text=True, check=False)
