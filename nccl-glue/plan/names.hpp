@@ -1,5 +1,7 @@
-// NCCL's own words for the enumerators of operation.hpp.
+// NCCL's own words for what is in operation.hpp.
 #pragma once
+
+#include <string>
 
 #include "nccl-glue/plan/operation.hpp"
 
@@ -23,6 +25,20 @@ namespace nbx::nccl {
 [[nodiscard]] constexpr const char* name(Protocol protocol) {
   constexpr const char* names[] = {"LL", "LL128", "SIMPLE"};
   return names[static_cast<std::uint8_t>(protocol)];
+}
+
+/// The call in words.
+[[nodiscard]] inline std::string text(const Operation& operation) {
+  std::string out =
+      std::string{name(operation.collective)} + " of " + std::to_string(operation.count) + " " + name(operation.type);
+  if (operation.collective == Collective::all_reduce || operation.collective == Collective::reduce ||
+      operation.collective == Collective::reduce_scatter) {
+    out += std::string{" ("} + name(operation.op) + ")";
+  }
+  if (operation.collective == Collective::broadcast || operation.collective == Collective::reduce) {
+    out += ", root " + std::to_string(operation.root);
+  }
+  return out;
 }
 
 }  // namespace nbx::nccl

@@ -175,6 +175,23 @@ void OutEdge::sent(Instant now) {
   finished(tasks_.front(), outgoing.size, now);
 }
 
+void OutEdge::cleared(std::uint64_t size, Instant now) {
+  if (claimed_ > 0) {
+    --claimed_;
+  } else {
+    unclaimed_.push_back(size);
+  }
+  advance(now);
+}
+
+void OutEdge::claim(std::uint64_t messages) {
+  claimed_ += messages;
+  while (claimed_ > 0 && !unclaimed_.empty()) {
+    unclaimed_.pop_front();
+    --claimed_;
+  }
+}
+
 std::string OutEdge::waits_for() const {
   if (tasks_.empty()) {
     return {};

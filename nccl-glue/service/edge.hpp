@@ -95,12 +95,20 @@ class OutEdge final : public EdgeQueue {
   ~OutEdge() override;
   void advance(Instant now) override;
   void sent(Instant now);
+  /// The real rank has cleared a message of `size` bytes to send.
+  void cleared(std::uint64_t size, Instant now);
+  /// So many clear-to-sends, past or future, belong to a transfer that is added.
+  void claim(std::uint64_t messages);
+  /// Sizes of those that no transfer has claimed.
+  [[nodiscard]] const std::deque<std::uint64_t>& unclaimed() const { return unclaimed_; }
   [[nodiscard]] std::string waits_for() const override;
 
  private:
   std::uint64_t count(const Transfer& transfer, unsigned edge) const override { return transfer.messages_out(edge); }
   std::deque<Outgoing> in_flight_;
   std::uint64_t step_ = 0;
+  std::uint64_t claimed_ = 0;  // and not come yet
+  std::deque<std::uint64_t> unclaimed_;
 };
 
 }  // namespace nbx::nccl

@@ -18,19 +18,6 @@ bool collective(const Operation& operation) {
   return operation.collective != Collective::send && operation.collective != Collective::recv;
 }
 
-std::string text(const Operation& operation) {
-  std::string out =
-      std::string{name(operation.collective)} + " of " + std::to_string(operation.count) + " " + name(operation.type);
-  if (operation.collective == Collective::all_reduce || operation.collective == Collective::reduce ||
-      operation.collective == Collective::reduce_scatter) {
-    out += std::string{" ("} + name(operation.op) + ")";
-  }
-  if (operation.collective == Collective::broadcast || operation.collective == Collective::reduce) {
-    out += ", root " + std::to_string(operation.root);
-  }
-  return out;
-}
-
 bool same(const Operation& a, const Operation& b) {
   return a.collective == b.collective && a.count == b.count && a.type == b.type && a.op == b.op && a.root == b.root;
 }
@@ -49,13 +36,6 @@ std::uint8_t power_of_two(int n) {
 
 }  // namespace
 
-/// A transfer and the edges that it works on.
-struct World::Planned {
-  std::shared_ptr<Transfer> transfer;
-  std::vector<std::pair<InEdge*, unsigned>> in;
-  std::vector<std::pair<OutEdge*, unsigned>> out;
-};
-
 World::World(const Tools& tools, CommSpec spec, Instant now)
     : tools_(tools),
       payloads_(tools.arena, tools.options, static_cast<std::uint32_t>(spec.ranks.size())),
@@ -63,6 +43,7 @@ World::World(const Tools& tools, CommSpec spec, Instant now)
       last_progress_(now),
       comm_(std::make_unique<Comm>(tools.any, tools.lobby, tools.net, std::move(spec), *this)) {
   watchdog_.client = this;
+  recognition_.client = this;
   watch(now);
   comm_->start(now);
 }
@@ -74,12 +55,14 @@ World::World(const Tools& tools, std::unique_ptr<Comm> comm, Instant now)
       last_progress_(now),
       comm_(std::move(comm)) {
   watchdog_.client = this;
+  recognition_.client = this;
   comm_->report_to(*this);
   watch(now);
 }
 
 World::~World() {
   tools_.any.wheel.cancel(watchdog_);
+  tools_.any.wheel.cancel(recognition_);
   for (const auto& [net, edge] : in_by_net_) {
     tools_.net.close(net);
   }
@@ -135,7 +118,9 @@ void World::decide(std::int32_t rank, const announce::OperationDecision& decisio
   if (over_) {
     return;
   }
-  callers_[rank].decisions[decision.sequence] = {
+  Caller& caller = callers_[rank];
+  caller.decides = true;
+  caller.decisions[decision.sequence] = {
       .algorithm = decision.algorithm, .protocol = decision.protocol, .channels = decision.channels};
   schedule(now);
 }
@@ -168,6 +153,7 @@ void World::close_group(std::int32_t rank, Instant now) {
   last_progress_ = now;
   watch(now);
   schedule(now);
+  await_recognition(now);
 }
 
 void World::split(std::int32_t rank, int color, Instant now) {
@@ -257,13 +243,29 @@ bool World::schedule_group(const Group& group, Instant now) {
     }
     operations.push_back({group.operations[i], decision->second});
   }
-  const auto placements = place(*comm_->spec().version, shape(), operations);
-  if (!placements) {
-    fail(placements.error().message, now);
+  auto planned = plan(group, operations, progress_, now);
+  if (!planned) {
     return false;
   }
   for (std::size_t i = 0; i < operations.size(); ++i) {
-    OperationReport& report = progress_[group.first + i].report;
+    leader.decisions.erase(group.first + i);
+  }
+  for (const auto& [progress, transfers] : *planned) {
+    begin(transfers, *progress, now);
+  }
+  forget_old(progress_);
+  return true;
+}
+
+std::optional<std::vector<std::pair<World::Progress*, std::vector<World::Planned>>>> World::plan(
+    const Group& group, const std::vector<PlannedOperation>& operations, ProgressMap& progress, Instant now) {
+  const auto placements = place(*comm_->spec().version, shape(), operations);
+  if (!placements) {
+    fail(placements.error().message, now);
+    return std::nullopt;
+  }
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    OperationReport& report = progress[group.first + i].report;
     report = {};
     report.sequence = group.first + i;
     report.operation = operations[i].operation;
@@ -274,28 +276,20 @@ bool World::schedule_group(const Group& group, Instant now) {
   std::vector<std::pair<Progress*, std::vector<Planned>>> all;
   for (const Placement& placement : *placements) {
     const PlannedOperation& planned = operations[placement.index];
-    Progress& progress = progress_[group.first + placement.index];
-    auto& of_operation = all.emplace_back(&progress, std::vector<Planned>{}).second;
+    Progress& of = progress[group.first + placement.index];
+    auto& transfers = all.emplace_back(&of, std::vector<Planned>{}).second;
     for (const Share& share : placement.shares) {
-      const bool exists = planned.decision.algorithm == Algorithm::ring
-                              ? plan_ring(planned, share, progress, of_operation)
-                              : plan_tree(planned, share, progress, of_operation);
+      const bool exists = planned.decision.algorithm == Algorithm::ring ? plan_ring(planned, share, of, transfers)
+                                                                        : plan_tree(planned, share, of, transfers);
       if (!exists) {
-        return false;
+        return std::nullopt;
       }
     }
   }
-  for (std::size_t i = 0; i < operations.size(); ++i) {
-    leader.decisions.erase(group.first + i);
-  }
-  for (const auto& [progress, planned] : all) {
-    begin(planned, *progress, now);
-  }
-  forget_old(progress_);
-  return true;
+  return all;
 }
 
-void World::forget_old(std::map<std::uint64_t, Progress>& progress) {
+void World::forget_old(ProgressMap& progress) {
   while (progress.size() > reports_max && progress.begin()->second.report.done) {
     progress.erase(progress.begin());
   }
@@ -313,6 +307,7 @@ void World::begin(const std::vector<Planned>& planned, Progress& progress, Insta
   }
   for (const Planned& one : planned) {
     for (const auto& [edge, index] : one.out) {
+      edge->claim(one.transfer->messages_out(index));
       edge->add(one.transfer, index, now);
     }
     for (const auto& [edge, index] : one.in) {
@@ -521,6 +516,7 @@ void World::on_connected(Comm& /*comm*/, Instant now) noexcept {
   }
   last_progress_ = now;
   schedule(now);
+  await_recognition(now);
 }
 
 void World::on_split(Comm& /*parent*/, std::unique_ptr<Comm> child, Instant now) noexcept {
@@ -559,9 +555,10 @@ void World::on_received(NetId id, std::uint64_t size, Instant now) noexcept {
   }
 }
 
-void World::on_clear_to_send(NetId id, std::uint64_t /*size*/, std::uint32_t /*tag*/, Instant now) noexcept {
+void World::on_clear_to_send(NetId id, std::uint64_t size, std::uint32_t /*tag*/, Instant now) noexcept {
   if (const auto out = out_by_net_.find(id); out != out_by_net_.end() && !over_) {
-    out->second->advance(now);
+    out->second->cleared(size, now);
+    await_recognition(now);
   }
 }
 
@@ -618,8 +615,12 @@ void World::on_mismatch(const std::string& text, Instant now) noexcept {
 
 void World::watch(Instant now) { tools_.any.wheel.arm(watchdog_, now + tools_.options.patience / 4); }
 
-void World::on_timer(TimerNode& /*node*/, Instant now) noexcept {
+void World::on_timer(TimerNode& node, Instant now) noexcept {
   if (over_) {
+    return;
+  }
+  if (&node == &recognition_) {
+    recognise(now);
     return;
   }
   if (!connected_) {
@@ -653,7 +654,9 @@ std::string World::waits_for() const {
   }
   if (!groups_.empty()) {
     add("real rank " + std::to_string(leader_) + " called " + text(groups_.front().operations.front()) +
-        "; how NCCL runs it was not announced, or connections are missing");
+        (callers_.contains(leader_) && callers_.at(leader_).decides
+             ? "; connections are missing"
+             : "; no profiler plugin told how NCCL runs it, and what is cleared to send does not tell either"));
   }
   for (const PeerCall& call : peer_calls_) {
     add("real rank " + std::to_string(call.real_rank) + " called " + text(call.operation) + " with ghost rank " +

@@ -104,6 +104,7 @@ class World final : public CommUser, public NetUser, public EdgeOwner, public Ti
     std::size_t splits = 0;
     std::size_t shrinks = 0;
     std::map<std::uint64_t, Decision> decisions;
+    bool decides = false;  // its profiler plugin has told of a decision
   };
   /// Collectives that NCCL starts together.
   struct Group {
@@ -152,12 +153,26 @@ class World final : public CommUser, public NetUser, public EdgeOwner, public Ti
   void schedule(Instant now);
   bool schedule_group(const Group& group, Instant now);
   bool schedule_peer(const PeerCall& call, Instant now);
-  struct Planned;
+  /// A transfer and the edges that it works on.
+  struct Planned {
+    std::shared_ptr<Transfer> transfer;
+    std::vector<std::pair<InEdge*, unsigned>> in;
+    std::vector<std::pair<OutEdge*, unsigned>> out;
+  };
+  using ProgressMap = std::map<std::uint64_t, Progress>;
+  /// Adds the group's operations to `progress`. nullopt: an edge does not exist yet, or the plan is impossible (fail).
+  std::optional<std::vector<std::pair<Progress*, std::vector<Planned>>>> plan(
+      const Group& group, const std::vector<PlannedOperation>& operations, ProgressMap& progress, Instant now);
+  /// How NCCL runs a group of which no plugin told, by what the real ranks have cleared to send.
+  void recognise(Instant now);
+  [[nodiscard]] std::vector<Decision> decisions_that_fit(const Group& group, Instant now);
+  bool fits(const Group& group, const Decision& decision, const std::set<std::uint8_t>& channels, Instant now);
+  void await_recognition(Instant now);
   /// False: an edge does not exist yet.
   bool plan_ring(const PlannedOperation& planned, const Share& share, Progress& progress, std::vector<Planned>& out);
   bool plan_tree(const PlannedOperation& planned, const Share& share, Progress& progress, std::vector<Planned>& out);
   void begin(const std::vector<Planned>& planned, Progress& progress, Instant now);
-  static void forget_old(std::map<std::uint64_t, Progress>& progress);
+  static void forget_old(ProgressMap& progress);
   static void note_latest(OperationReport& report, std::int32_t rank, Instant at);
   [[nodiscard]] CommShape shape() const;
   [[nodiscard]] std::int32_t ranks() const { return static_cast<std::int32_t>(comm_->spec().ranks.size()); }
@@ -194,6 +209,8 @@ class World final : public CommUser, public NetUser, public EdgeOwner, public Ti
   Instant last_progress_{};
   std::string init_waits_for_;  // until connected: when it changes, there is progress
   TimerNode watchdog_;
+  TimerNode recognition_;
+  bool recognised_ = false;     // an operation: no plugin is going to tell
   std::unique_ptr<Comm> comm_;  // goes first: it reports to the rest
 };
 

@@ -70,6 +70,23 @@ def test_channels(eight, algorithm, channels):
     assert operation["algorithm"] == algorithm.upper() and operation["channels"] == channels
 
 
+@pytest.mark.parametrize("op, algorithm, protocol, channels", [
+    ("allreduce", "Ring", "Simple", 4), ("allreduce", "Tree", "LL128", 4), ("allreduce", "Tree", "LL", 1),
+    ("allgather", "Ring", "LL", 1), ("reducescatter", "Ring", "LL128", 4), ("reduce", "Ring", "Simple", 1)])
+def test_without_a_profiler_the_wire_tells(three, op, algorithm, protocol, channels):
+    run(three, 3, op, 100003, NCCL_PROFILER_PLUGIN="none", NCCL_ALGO=algorithm, NCCL_PROTO=protocol,
+        NCCL_MIN_NCHANNELS=channels, NCCL_MAX_NCHANNELS=channels)
+    operation = latest(three)[-1]
+    assert (operation["algorithm"], operation["protocol"]) == (algorithm.upper(), protocol.upper())
+    assert operation["channels"] == channels and operation["done"]
+
+
+def test_what_the_wire_does_not_tell_ends_the_job(tmp_path):
+    with Lab(tmp_path, 2, "ranks: 3\nreal: [0]\npatience: 3s") as place:
+        done = run(place, 3, "broadcast", 16_000_000, check=False, NCCL_PROFILER_PLUGIN="none", NCCL_PROTO="Simple")
+        assert done.returncode != 0 and "no profiler plugin told" in done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("reduction", ["prod", "max", "min", "avg"])
 @pytest.mark.parametrize("kind", ["f32", "i32"])
 def test_reductions(three, kind, reduction):
