@@ -1,0 +1,197 @@
+// Generated topologies against the counts of the papers that named them; ways, hashes, sprays.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "switching/routes.hpp"
+#include "switching/topology.hpp"
+
+namespace nbx::switching {
+namespace {
+
+std::size_t ways_between(const Topology& t, SwitchId from, HostId to) { return shortest_paths(t)[from][to].size(); }
+
+void expect_everyone_reaches_everyone(const Topology& t, std::size_t hops_max) {
+  const auto ways = shortest_paths(t);
+  const auto around = neighbours(t);
+  for (HostId to = 0; to < t.hosts.size(); ++to) {
+    for (SwitchId from = 0; from < t.switches.size(); ++from) {
+      SwitchId here = from;
+      std::size_t hops = 0;
+      while (true) {
+        ASSERT_FALSE(ways[here][to].empty()) << t.switches[here] << " to " << t.hosts[to];
+        const Topology::End end = around[here][ways[here][to].back()].end;
+        if (end.host) {
+          ASSERT_EQ(end.index, to);
+          break;
+        }
+        here = end.index;
+        ASSERT_LE(++hops, hops_max);
+      }
+    }
+  }
+}
+
+TEST(Topology, rack) {
+  const Topology t = rack(8, {});
+  EXPECT_EQ(t.hosts.size(), 8U);
+  EXPECT_EQ(t.switches.size(), 1U);
+  expect_everyone_reaches_everyone(t, 0);
+}
+
+TEST(Topology, leaf_spine) {
+  const Topology t = leaf_spine({.leaves = 4, .spines = 3, .hosts_per_leaf = 5, .parallel = 2});
+  EXPECT_EQ(t.hosts.size(), 20U);
+  EXPECT_EQ(t.switches.size(), 7U);
+  EXPECT_EQ(t.cables.size(), 20U + 4 * 3 * 2);
+  expect_everyone_reaches_everyone(t, 2);
+  EXPECT_EQ(ways_between(t, 0, 19), 6U);
+  EXPECT_EQ(ways_between(t, 0, 0), 1U);
+  EXPECT_EQ(ways_between(t, 4, 19), 2U);  // from a spine
+}
+
+// Al-Fares et al. 2008: 5k^2/4 switches, k^3/4 hosts, every switch has k ports, (k/2)^2 ways between pods.
+TEST(Topology, fat_tree) {
+  for (const std::uint32_t k : {2U, 4U, 8U}) {
+    const Topology t = fat_tree(k, {});
+    EXPECT_EQ(t.hosts.size(), k * k * k / 4);
+    EXPECT_EQ(t.switches.size(), 5 * k * k / 4);
+    for (const auto& ports : neighbours(t)) {
+      EXPECT_EQ(ports.size(), k);
+    }
+    expect_everyone_reaches_everyone(t, 4);
+    const auto edge =
+        static_cast<SwitchId>(std::find(t.switches.begin(), t.switches.end(), "edge0.0") - t.switches.begin());
+    EXPECT_EQ(ways_between(t, edge, static_cast<HostId>(t.hosts.size() - 1)), k / 2);
+  }
+}
+
+TEST(Topology, rail_optimized) {
+  const Topology t = rail_optimized({.nodes = 6, .rails = 4, .nodes_per_group = 3, .spines = 2});
+  EXPECT_EQ(t.hosts.size(), 24U);
+  EXPECT_EQ(t.switches.size(), 2 * 4 + 2U);
+  const auto around = neighbours(t);
+  EXPECT_EQ(around[1].size(), 3 + 2U);
+  for (const HostId host : {1U, 5U, 9U}) {  // port 1 of nodes 0, 1, 2
+    EXPECT_TRUE(std::any_of(around[1].begin(), around[1].end(), [&](const Neighbour& n) {
+      return n.end == Topology::End{true, host};
+    }));
+  }
+  expect_everyone_reaches_everyone(t, 2);
+}
+
+// Kim et al. 2008: N = a p (a h + 1) hosts, radix p + h + a - 1, one cable between two groups, at most one local, one
+// global and one local hop.
+TEST(Topology, dragonfly) {
+  const std::uint32_t p = 2;
+  const std::uint32_t a = 4;
+  const std::uint32_t h = 2;
+  const Topology t = dragonfly(p, a, h, {});
+  EXPECT_EQ(t.hosts.size(), a * p * (a * h + 1));
+  EXPECT_EQ(t.switches.size(), a * (a * h + 1));
+  const auto around = neighbours(t);
+  std::map<std::pair<std::uint32_t, std::uint32_t>, int> between;
+  for (SwitchId s = 0; s < around.size(); ++s) {
+    EXPECT_EQ(around[s].size(), p + h + a - 1);
+    for (const Neighbour& n : around[s]) {
+      if (!n.end.host && n.end.index / a != s / a) {
+        ++between[{s / a, n.end.index / a}];
+      }
+    }
+  }
+  EXPECT_EQ(between.size(), std::size_t{9} * 8);
+  for (const auto& [groups, cables] : between) {
+    EXPECT_EQ(cables, 1);
+  }
+  expect_everyone_reaches_everyone(t, 3);
+}
+
+Packet packet(std::uint32_t flow, HostId to = 0) {
+  Packet p;
+  p.flow = flow;
+  p.destination = to;
+  return p;
+}
+
+constexpr auto no_queue = [](PortIndex) { return std::uint64_t{0}; };
+
+TEST(Routes, ecmp_keeps_a_flow_and_spreads_flows) {
+  Routes routes{PathChoice::ecmp, 42, 1};
+  routes.add({0, 1, 2, 3});
+  Rng rng{1};
+  std::map<PortIndex, int> used;
+  for (std::uint32_t flow = 0; flow < 40'000; ++flow) {
+    const PortIndex port = routes.pick(packet(flow), rng, no_queue);
+    EXPECT_EQ(routes.pick(packet(flow), rng, no_queue), port);
+    ++used[port];
+  }
+  for (const auto& [port, flows] : used) {
+    EXPECT_NEAR(flows, 10'000, 400) << port;  // four sigma are 346
+  }
+}
+
+// Two tiers of four ways: with one seed, the flows that reach a second switch all hash to one of its ports.
+TEST(Routes, equal_seeds_polarise) {
+  const auto ports_used = [](std::uint64_t second_seed) {
+    Routes first{PathChoice::ecmp, 42, 1};
+    Routes second{PathChoice::ecmp, second_seed, 1};
+    first.add({0, 1, 2, 3});
+    second.add({0, 1, 2, 3});
+    Rng rng{1};
+    std::set<PortIndex> used;
+    for (std::uint32_t flow = 0; flow < 1'000; ++flow) {
+      if (first.pick(packet(flow), rng, no_queue) == 2) {
+        used.insert(second.pick(packet(flow), rng, no_queue));
+      }
+    }
+    return used.size();
+  };
+  EXPECT_EQ(ports_used(42), 1U);
+  EXPECT_EQ(ports_used(43), 4U);
+}
+
+TEST(Routes, spray_uses_every_way_for_one_flow) {
+  Routes routes{PathChoice::spray, 42, 1};
+  routes.add({0, 1, 2, 3});
+  Rng rng{1};
+  std::map<PortIndex, int> used;
+  for (int i = 0; i < 40'000; ++i) {
+    ++used[routes.pick(packet(7), rng, no_queue)];
+  }
+  for (const auto& [port, packets] : used) {
+    EXPECT_NEAR(packets, 10'000, 400) << port;
+  }
+}
+
+TEST(Routes, adaptive_takes_the_shortest_queue) {
+  Routes routes{PathChoice::adaptive, 42, 1};
+  routes.add({4, 5, 6});
+  Rng rng{1};
+  const auto queued = [](PortIndex port) { return std::uint64_t{port == 5 ? 10U : 100U}; };
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(routes.pick(packet(7), rng, queued), 5);
+  }
+}
+
+TEST(Routes, a_pin_beats_the_hash_and_what_is_unknown_has_no_way) {
+  Routes routes{PathChoice::ecmp, 42, 3};
+  routes.add({0, 1});
+  routes.add({});
+  routes.add({2, 3});
+  Rng rng{1};
+  for (const PortIndex port : {PortIndex{0}, PortIndex{1}}) {
+    Routes pinned = routes;
+    pinned.pin(5, 0, port);
+    pinned.pin(4, 0, 1);
+    pinned.pin(5, 2, 3);
+    EXPECT_EQ(pinned.pick(packet(5), rng, no_queue), port);
+    EXPECT_EQ(pinned.pick(packet(5, 2), rng, no_queue), 3);
+  }
+  EXPECT_EQ(routes.pick(packet(5, 1), rng, no_queue), no_port);
+  EXPECT_EQ(routes.pick(packet(5, 3), rng, no_queue), no_port);
+}
+
+}  // namespace
+}  // namespace nbx::switching
