@@ -71,7 +71,7 @@ def test_channels(eight, algorithm, channels):
 
 
 @pytest.mark.parametrize("op, algorithm, protocol, channels", [
-    ("allreduce", "Ring", "Simple", 4), ("allreduce", "Tree", "LL128", 4), ("allreduce", "Tree", "LL", 1),
+    ("allreduce", "Ring", "Simple", 4), ("allreduce", "Tree", "LL128", 4), ("allreduce", "Tree", "Simple", 1),
     ("allgather", "Ring", "LL", 1), ("reducescatter", "Ring", "LL128", 4), ("reduce", "Ring", "Simple", 1)])
 def test_without_a_profiler_the_wire_tells(three, op, algorithm, protocol, channels):
     run(three, 3, op, 100003, NCCL_PROFILER_PLUGIN="none", NCCL_ALGO=algorithm, NCCL_PROTO=protocol,
