@@ -48,6 +48,7 @@ using PacketList = List<Packet>;
 /// Who made the packets and takes them back when they are dropped.
 class PacketOwner {
  public:
+  /// Called from within the network, which must not be entered from here.
   virtual void on_dropped(Packet& packet, SwitchDrop reason, Instant now) noexcept = 0;
 
  protected:

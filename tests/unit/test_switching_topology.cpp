@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string>
 
+#include "switching/check.hpp"
 #include "switching/routes.hpp"
 #include "switching/topology.hpp"
 
@@ -191,6 +193,62 @@ TEST(Routes, a_pin_beats_the_hash_and_what_is_unknown_has_no_way) {
   }
   EXPECT_EQ(routes.pick(packet(5, 1), rng, no_queue), no_port);
   EXPECT_EQ(routes.pick(packet(5, 3), rng, no_queue), no_port);
+}
+
+std::vector<std::string> findings(const Topology& t, const NetworkSpec& spec) {
+  std::vector<std::string> texts;
+  for (const Finding& f : check(t, spec, 4096)) {
+    texts.push_back((f.fatal ? "error: " : "warning: ") + f.text);
+  }
+  return texts;
+}
+
+TEST(Check, a_sound_network_has_no_findings) {
+  NetworkSpec spec;
+  spec.switches.buffer.size_bytes = 1'000'000;
+  // 2 x 500 ns at 100 Gb/s are 12500 bytes; three frames of 4120 are 12360.
+  spec.switches.buffer.priority[3] = {
+      .lossless = true, .headroom_bytes = 24'860, .xoff_bytes = 50'000, .xon_bytes = 10'000};
+  spec.switches.ecn[3] = {true, 10'000, 40'000, 10'000, 0};
+  EXPECT_EQ(findings(rack(4, {BitRate::gbps(100), std::chrono::nanoseconds{500}}), spec), std::vector<std::string>{});
+}
+
+TEST(Check, says_what_is_wrong_with_the_arithmetic) {
+  NetworkSpec spec;
+  spec.switches.buffer.size_bytes = 1'000'000;
+  spec.switches.buffer.priority[3] = {
+      .lossless = true, .headroom_bytes = 24'859, .xoff_bytes = 5'000, .xon_bytes = 5'000};
+  spec.switches.buffer.priority[1] = {.queue_limit_bytes = 10'000};
+  spec.switches.ecn[0] = {true, 2, 1, 10'000, 0};
+  spec.switches.ecn[1] = {true, 10'000, 20'000, 0, 0};
+  spec.switches.ecn[3] = {true, 5'000, 40'000, 10'000, 0};
+  spec.switches.pfc_quanta = 100;
+  EXPECT_EQ(
+      findings(rack(4, {BitRate::gbps(100), std::chrono::nanoseconds{500}}), spec),
+      (std::vector<std::string>{
+          "error: priority 0: Kmin, 2 bytes, is above Kmax, 1 bytes",
+          "warning: priority 1: Pmax is 0: nothing is marked up to Kmax, everything above",
+          "warning: priority 1: Kmin, 10000 bytes, is not below the queue's limit, 10000 bytes: it drops before it "
+          "marks",
+          "warning: priority 3: Kmin, 5000 bytes, is not below xoff, 5000 bytes: one sender is paused before it is "
+          "marked",
+          "warning: priority 3: resumes 5000 bytes below an xoff of 5000 bytes: only when all is gone",
+          "warning: priority 3: headroom of 24859 bytes may lose packets: 24860 bytes can arrive after a pause "
+          "(twice the propagation and the latency at the link's rate, and three frames)",
+          "warning: priority 3: 100 quanta are over before a refresh has passed a frame on the line: pauses have "
+          "gaps"}));
+}
+
+TEST(Check, refuses_what_does_not_fit) {
+  NetworkSpec spec;
+  spec.switches.buffer.size_bytes = 199'999;
+  spec.switches.buffer.priority[3] = {.lossless = true, .headroom_bytes = 50'000};
+  EXPECT_EQ(findings(rack(4, {}), spec),
+            (std::vector<std::string>{
+                "error: tor: reserves and headroom take 4 ports x 50000 bytes = 200000 bytes of 199999 bytes"}));
+  Topology alone = rack(1, {});
+  alone.add_host("lonely");
+  EXPECT_EQ(findings(alone, {}), (std::vector<std::string>{"error: lonely has 0 cables; a host has one"}));
 }
 
 }  // namespace
