@@ -367,6 +367,9 @@ void check_cluster(const ClusterConfig& config, Diagnostics& out) {
     }
   }
   check_memory(config, out);
+  if (config.transport.dcqcn && config.transport.line_rate.unlimited()) {
+    out.push_back({config.transport.dcqcn->pos, "'dcqcn' needs 'line_rate', the rate that it starts from"});
+  }
   if (config.nccl) {
     check_nccl(*config.nccl, config, out);
   }

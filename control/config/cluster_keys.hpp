@@ -358,12 +358,67 @@ void describe(V& v, Ghost& x) {
   v.field("listen", x.listen, "Services that accept every connection.");
 }
 
+template <>
+struct Words<cc::CnpScope> {
+  using enum cc::CnpScope;
+  static constexpr auto table = words<cc::CnpScope>({{"qp", qp}, {"ip", ip}, {"port", port}});
+};
+template <>
+struct Words<DcqcnPreset> {
+  using enum DcqcnPreset;
+  static constexpr auto& presets = cc::dcqcn_presets;
+  static constexpr auto table = words<DcqcnPreset>({{presets[0].name, mlx5},
+                                                    {presets[1].name, paper},
+                                                    {presets[2].name, validation},
+                                                    {presets[3].name, hpcc_production},
+                                                    {presets[4].name, otg_default}});
+};
+template <class V>
+void describe(V& v, Dcqcn& x) {
+  v.about({.name = "dcqcn",
+           .doc = "How a ghost's queue pair reacts to congestion notifications; names and units are mlx5's.",
+           .shorthand = "preset"});
+  v.field("preset", x.preset, "Where the values come from that are not given.");
+  v.field("rp_clamp_tgt_rate", x.rp_clamp_tgt_rate, "Whether every cut sets the target rate to the current one.",
+          {.fallback = "the preset's"});
+  v.field("rp_clamp_tgt_rate_ati", x.rp_clamp_tgt_rate_ati,
+          "Whether the first cut after an increase by the timer does.", {.fallback = "the preset's"});
+  v.field("rp_time_reset", x.rp_time_reset, "Microseconds between increases by the timer.",
+          {.limits = {.min = 1}, .fallback = "the preset's"});
+  v.field("rp_byte_reset", x.rp_byte_reset, "Bytes between increases by the byte counter; 0: off.",
+          {.fallback = "the preset's"});
+  v.field("rp_threshold", x.rp_threshold, "Increases of fast recovery (F).",
+          {.limits = {.min = 1}, .fallback = "the preset's"});
+  v.field("rp_ai_rate", x.rp_ai_rate, "Additive increase, Mb/s.", {.fallback = "the preset's"});
+  v.field("rp_hai_rate", x.rp_hai_rate, "Hyper increase, Mb/s.", {.fallback = "the preset's"});
+  v.field("rp_max_rate", x.rp_max_rate, "Highest rate, Mb/s; 0: `line_rate`.", {.fallback = "the preset's"});
+  v.field("rp_gd", x.rp_gd, "A cut takes alpha / 2^(rp_gd - 10) of the rate.",
+          {.limits = {.max = 20}, .fallback = "the preset's"});
+  v.field("rp_min_dec_fac", x.rp_min_dec_fac, "Per cent of the rate that a cut leaves at least.",
+          {.limits = {.max = 100}, .fallback = "the preset's"});
+  v.field("rp_min_rate", x.rp_min_rate, "Lowest rate, Mb/s.", {.limits = {.min = 1}, .fallback = "the preset's"});
+  v.field("rp_rate_to_set_on_first_cnp", x.rp_rate_to_set_on_first_cnp,
+          "Rate after the first notification, Mb/s; 0: a cut like the others.", {.fallback = "the preset's"});
+  v.field("rp_dce_tcp_g", x.rp_dce_tcp_g, "What alpha keeps at an update, of 1024.",
+          {.limits = {.max = 1024}, .fallback = "the preset's"});
+  v.field("rp_dce_tcp_rtt", x.rp_dce_tcp_rtt, "Microseconds between updates of alpha.",
+          {.limits = {.min = 1}, .fallback = "the preset's"});
+  v.field("rp_rate_reduce_monitor_period", x.rp_rate_reduce_monitor_period, "Microseconds between cuts.",
+          {.fallback = "the preset's"});
+  v.field("rp_initial_alpha_value", x.rp_initial_alpha_value, "Alpha at the start, of 1024.",
+          {.limits = {.max = 1024}, .fallback = "the preset's"});
+}
 template <class V>
 void describe(V& v, Transport& x) {
   v.about({.name = "transport", .doc = "Of every ghost."});
   v.field("cnp", x.cnp, "Whether ghosts answer CE marks with congestion notifications.");
-  v.field("cnp_interval", x.cnp_interval, "Least time between two of a queue pair (mlx5: min_time_between_cnps).");
+  v.field("cnp_interval", x.cnp_interval, "Least time between two notifications (mlx5: min_time_between_cnps).");
+  v.field("cnp_scope", x.cnp_scope, "What has an interval of its own: a queue pair, a peer's address or the port.");
   v.field("cnp_dscp", x.cnp_dscp, "DSCP of congestion notifications.", {.limits = {.max = 63}});
+  v.field("line_rate", x.line_rate, "At which a ghost's queue pair sends, packets evenly spaced.",
+          {.fallback = "not limited"});
+  v.field("dcqcn", x.dcqcn, "Queue pairs slow down below `line_rate` after congestion notifications.",
+          {.fallback = "they do not"});
 }
 template <class V>
 void describe(V& v, rdma::CmConfig& x) {

@@ -4,6 +4,8 @@
 #include <ostream>
 #include <vector>
 
+#include "cc/dcqcn.hpp"
+
 namespace nbx::report {
 
 using nlohmann::ordered_json;
@@ -147,32 +149,37 @@ ordered_json delay_json(const fabric::DelayStats& stats) {
 
 ordered_json qp_json(const rdma::Qp& qp, const std::string& ghost) {
   const rdma::QpStats& s = qp.stats();
-  return {{"ghost", ghost},
-          {"qpn", qp.qpn().value},
-          {"type", name(qp.attr().type)},
-          {"state", name(qp.state())},
-          {"dest_qpn", qp.attr().dest_qpn.value},
-          {"peer", to_string(qp.attr().path.destination_ip)},
-          {"path_mtu", qp.attr().path_mtu},
-          {"data_frames_tx", s.data_frames_tx},
-          {"data_frames_rx", s.data_frames_rx},
-          {"payload_bytes_tx", s.payload_bytes_tx},
-          {"payload_bytes_rx", s.payload_bytes_rx},
-          {"data_frames_retransmitted", s.data_frames_retransmitted},
-          {"frame_sequence_error", s.frame_sequence_error},
-          {"message_tx", s.message_tx},
-          {"message_complete_rx", s.message_complete_rx},
-          {"message_fail", s.message_fail},
-          {"ack_tx", s.ack_tx},
-          {"ack_rx", s.ack_rx},
-          {"nak_tx", s.nak_tx},
-          {"nak_rx", s.nak_rx},
-          {"rnr_nak_tx", s.rnr_nak_tx},
-          {"rnr_nak_rx", s.rnr_nak_rx},
-          {"cnp_tx", s.cnp_tx},
-          {"cnp_rx", s.cnp_rx},
-          {"ecn_ce_rx", s.ecn_ce_rx},
-          {"timeouts", s.timeouts}};
+  ordered_json out{{"ghost", ghost},
+                   {"qpn", qp.qpn().value},
+                   {"type", name(qp.attr().type)},
+                   {"state", name(qp.state())},
+                   {"dest_qpn", qp.attr().dest_qpn.value},
+                   {"peer", to_string(qp.attr().path.destination_ip)},
+                   {"path_mtu", qp.attr().path_mtu},
+                   {"data_frames_tx", s.data_frames_tx},
+                   {"data_frames_rx", s.data_frames_rx},
+                   {"payload_bytes_tx", s.payload_bytes_tx},
+                   {"payload_bytes_rx", s.payload_bytes_rx},
+                   {"data_frames_retransmitted", s.data_frames_retransmitted},
+                   {"frame_sequence_error", s.frame_sequence_error},
+                   {"message_tx", s.message_tx},
+                   {"message_complete_rx", s.message_complete_rx},
+                   {"message_fail", s.message_fail},
+                   {"ack_tx", s.ack_tx},
+                   {"ack_rx", s.ack_rx},
+                   {"nak_tx", s.nak_tx},
+                   {"nak_rx", s.nak_rx},
+                   {"rnr_nak_tx", s.rnr_nak_tx},
+                   {"rnr_nak_rx", s.rnr_nak_rx},
+                   {"cnp_tx", s.cnp_tx},
+                   {"cnp_rx", s.cnp_rx},
+                   {"ecn_ce_rx", s.ecn_ce_rx},
+                   {"timeouts", s.timeouts}};
+  if (!s.rate.unlimited()) {
+    out["rate_bps"] = s.rate.bits_per_second;
+    out["dcqcn_alpha"] = static_cast<double>(s.alpha) / cc::alpha_one;
+  }
+  return out;
 }
 
 namespace {

@@ -41,6 +41,23 @@ void Core::activate(QueuePair& qp) noexcept {
   }
 }
 
+bool Core::may_start(QueuePair& qp, Instant now) noexcept {
+  if (qp.limiter == nullptr) {
+    return true;
+  }
+  const Instant start = qp.limiter->next_start(now);
+  if (start > now) {
+    wheel.arm(*qp.limiter, start);
+  }
+  return start <= now;
+}
+
+void Core::started(QueuePair& qp, std::uint32_t frame_bytes, Instant now) noexcept {
+  if (qp.limiter != nullptr) {
+    qp.limiter->sent(frame_bytes, now);
+  }
+}
+
 void Core::complete_send(QueuePair& qp, WcStatus status, Instant now) noexcept {
   const Wqe wqe = qp.requester.wqes.front();
   qp.requester.wqes.pop();

@@ -28,6 +28,11 @@ struct Core {
   /// Gives `qp` a turn in the next progress().
   void activate(QueuePair& qp) noexcept;
 
+  /// Whether the rate of `qp` lets a packet start now. If not, it gets a turn when it does.
+  [[nodiscard]] bool may_start(QueuePair& qp, Instant now) noexcept;
+  /// A packet of that many bytes starts.
+  void started(QueuePair& qp, std::uint32_t frame_bytes, Instant now) noexcept;
+
   /// Completes the oldest send request.
   void complete_send(QueuePair& qp, WcStatus status, Instant now) noexcept;
   /// Completes the oldest receive; wr_id is filled in.

@@ -61,6 +61,9 @@ bool Datagram::transmit(QueuePair& qp, Instant now) noexcept {
       core_.fail(qp, status, now);
       return false;
     }
+    if (!core_.may_start(qp, now)) {
+      return false;
+    }
     if (budget == 0 || !send_packet(qp, wqe, qp.destination(state.wqes.tail()), now)) {
       return true;
     }
@@ -102,6 +105,7 @@ bool Datagram::send_packet(QueuePair& qp, const Wqe& wqe, const UdDestination& t
   if (region != nullptr) {
     region->read(wqe.local.addr, packet.payload());
   }
+  core_.started(qp, packet.frame_size(), now);
   packet.send(now);
   qp.requester.next = qp.requester.next.next();
   ++qp.statistics().data_frames_tx;

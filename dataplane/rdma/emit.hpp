@@ -22,6 +22,8 @@ class Packet {
     rest_ = frame_->bytes().subspan(encapsulation.begin(frame_->bytes(), bth, size_), size_);
   }
 
+  [[nodiscard]] std::uint32_t frame_size() const noexcept { return frame_->size; }
+
   explicit operator bool() const noexcept { return frame_ != nullptr; }
 
   /// The next extension header, in wire order; every field must be set.

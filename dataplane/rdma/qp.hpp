@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "base/list.hpp"
+#include "rdma/rate_limiter.hpp"
 #include "rdma/transport.hpp"
 #include "wire/build.hpp"
 
@@ -190,7 +191,8 @@ class QueuePair final : public Qp, public TurnLink, public QpLink, public TimerN
   ResponderState responder;
   RequesterState requester;
   wire::Encapsulation encapsulation;
-  Instant next_cnp{};  // not before
+  Instant next_cnp{};                    // not before; where an interval is a queue pair's own
+  std::unique_ptr<RateLimiter> limiter;  // none: as fast as the window allows
   std::uint8_t mtu_shift = 10;
   bool destroyed = false;
 

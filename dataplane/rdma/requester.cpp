@@ -142,7 +142,7 @@ bool Requester::transmit(QueuePair& qp, Instant now) noexcept {
       }
       return false;
     }
-    if (!may_send(qp, wqe)) {
+    if (!may_send(qp, wqe) || !core_.may_start(qp, now)) {
       return false;
     }
     if (budget-- == 0) {
@@ -224,6 +224,7 @@ bool Requester::send_packet(QueuePair& qp, Wqe& wqe, Instant now) noexcept {
   if (region != nullptr) {
     region->read(wqe.local.addr + bytes_before, packet.payload());
   }
+  core_.started(qp, packet.frame_size(), now);
   packet.send(now);
   state.unrequested = ack_request ? 0 : state.unrequested + 1;
   packet_sent(qp, wqe, size, now);

@@ -502,6 +502,8 @@ bool Responder::respond(QueuePair& qp, Instant now) noexcept {
         return true;
       }
       state.nak_pending = false;
+    } else if (!core_.may_start(qp, now)) {
+      return false;
     } else if (budget-- == 0 || !send_response(qp, state.reads[i % depth], now)) {
       return true;
     }
@@ -578,6 +580,7 @@ bool Responder::send_response(QueuePair& qp, ReadAtomic& read, Instant now) noex
   if (region != nullptr) {
     region->read(read.address + read.offset, packet.payload());
   }
+  core_.started(qp, packet.frame_size(), now);
   packet.send(now);
   ++read.emitted;
   read.offset += size;

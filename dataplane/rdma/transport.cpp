@@ -52,20 +52,38 @@ class Transport::State final : public TimerClient {
   void on_timer(TimerNode& node, Instant now) noexcept override {
     requester.expire(static_cast<QueuePair&>(node), now);
   }
+  /// Of the rate limiters.
+  struct Pacing final : TimerClient {
+    explicit Pacing(Core& core_) : core(core_) {}
+    void on_timer(TimerNode& node, Instant /*now*/) noexcept override {
+      core.activate(static_cast<RateLimiter&>(node).qp());
+    }
+    Core& core;
+  };
 
   Drop dispatch(const Frame& frame, GhostId ghost, Instant now) noexcept;
   static void adopt_peer(QueuePair& qp, const wire::Parsed& packet) noexcept;
   [[nodiscard]] Drop admit(const QueuePair& qp, const Frame& frame) const noexcept;
   void answer_congestion(QueuePair& qp, const Frame& frame, Instant now) noexcept;
-  void on_cnp(QueuePair& qp) noexcept;
+  [[nodiscard]] Instant& next_cnp(QueuePair& qp, const IpAddress& peer) noexcept;
+  void on_cnp(QueuePair& qp, Instant now) noexcept;
   bool take_turn(QueuePair& qp, Instant now) noexcept;
   [[nodiscard]] bool choose_qpn(GhostId ghost, Qpn& qpn) noexcept;
+  void cancel_timers(QueuePair& qp) noexcept {
+    core.wheel.cancel(qp);
+    if (qp.limiter != nullptr) {
+      core.wheel.cancel(*qp.limiter);
+    }
+  }
   void release(QueuePair& qp) noexcept;
 
   Core core;
   Requester requester{core};
   Responder responder{core};
   Datagram datagram{core};
+  Pacing pacing{core};
+  // Of scopes wider than a queue pair. Peers share a slot when their hashes meet.
+  std::vector<Instant> next_cnp_by_peer = std::vector<Instant>(core.config.cnp_scope == cc::CnpScope::ip ? 4096 : 1);
   List<QpLink> all;          // in order of creation; owns the queue pairs
   List<TurnLink> destroyed;  // to be released in the next progress()
 };
@@ -106,6 +124,10 @@ Qp* Transport::create_qp(GhostId ghost, const QpAttr& attr, QpUser& user) {
   }
   auto* qp = new QueuePair(ghost, created, user);
   qp->client = state_.get();
+  if (const auto& limit = state_->core.config.rate_limit) {
+    qp->limiter = std::make_unique<RateLimiter>(*limit, *qp, qp->statistics());
+    qp->limiter->client = &state_->pacing;
+  }
   state_->all.push_back(*qp);
   state_->core.table.insert(ghost, created.qpn, *qp);
   return qp;
@@ -158,14 +180,14 @@ void Transport::destroy_qp(Qp& qp) noexcept {
   pair.destroyed = true;
   pair.set_state(QpState::reset);
   state_->core.table.remove(pair.ghost(), pair.qpn());
-  state_->core.wheel.cancel(pair);
+  state_->cancel_timers(pair);
   TurnLink& link = pair;
   link.unlink();
   state_->destroyed.push_back(link);
 }
 
 void Transport::State::release(QueuePair& qp) noexcept {
-  core.wheel.cancel(qp);
+  cancel_timers(qp);
   static_cast<TurnLink&>(qp).unlink();
   static_cast<QpLink&>(qp).unlink();
   delete &qp;
@@ -239,7 +261,7 @@ Drop Transport::State::dispatch(const Frame& frame, GhostId ghost, Instant now) 
   }
   const wire::OpcodeTraits& op = frame.parsed.op();
   if (op.operation == wire::Operation::congestion_notification) {
-    on_cnp(*qp);
+    on_cnp(*qp, now);
     return Drop::none;
   }
   if ((frame.parsed.traffic_class & wire::ecn::mask) == wire::ecn::ce) {
@@ -305,11 +327,19 @@ Drop Transport::State::admit(const QueuePair& qp, const Frame& frame) const noex
   return Drop::none;
 }
 
-// The notification point of A17.9: one CNP per queue pair and interval.
+Instant& Transport::State::next_cnp(QueuePair& qp, const IpAddress& peer) noexcept {
+  if (core.config.cnp_scope == cc::CnpScope::qp) {
+    return qp.next_cnp;
+  }
+  return next_cnp_by_peer[hash_value(peer) % next_cnp_by_peer.size()];
+}
+
+// The notification point of A17.9: one CNP per interval.
 void Transport::State::answer_congestion(QueuePair& qp, const Frame& frame, Instant now) noexcept {
   core.counters.count(Counter::np_ecn_marked_roce_packets);
   ++qp.statistics().ecn_ce_rx;
-  if (!core.config.send_cnp || now < qp.next_cnp) {
+  Instant& next = next_cnp(qp, wire::source_ip(frame.bytes(), frame.parsed));
+  if (!core.config.send_cnp || now < next) {
     return;
   }
   const bool datagram_from = qp.attr().type == QpType::ud;
@@ -327,15 +357,17 @@ void Transport::State::answer_congestion(QueuePair& qp, const Frame& frame, Inst
   }
   std::fill(cnp.payload().begin(), cnp.payload().end(), std::byte{0});
   cnp.send(now);
-  qp.next_cnp = now + core.config.cnp_interval;
+  next = now + core.config.cnp_interval;
   ++qp.statistics().cnp_tx;
   core.counters.count(Counter::np_cnp_sent);
 }
 
-// The reaction point: counted. A rate limiter of the requester would be told here.
-void Transport::State::on_cnp(QueuePair& qp) noexcept {
+void Transport::State::on_cnp(QueuePair& qp, Instant now) noexcept {
   ++qp.statistics().cnp_rx;
   core.counters.count(Counter::rp_cnp_handled);
+  if (qp.limiter != nullptr) {
+    qp.limiter->on_cnp(now);
+  }
 }
 
 bool Transport::send_mad(GhostId ghost, const wire::Path& path, ConstBytes mad, Instant now) noexcept {

@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
+#include "cc/params.hpp"
 #include "frame/pool.hpp"
 #include "rdma/memory.hpp"
 #include "rdma/verbs.hpp"
@@ -23,6 +25,8 @@ struct QpStats {
   std::uint64_t ack_tx = 0, ack_rx = 0, nak_tx = 0, nak_rx = 0, rnr_nak_tx = 0, rnr_nak_rx = 0;
   std::uint64_t cnp_tx = 0, cnp_rx = 0, ecn_ce_rx = 0;
   std::uint64_t timeouts = 0;
+  BitRate rate{};           // at which it may send now; 0: not limited
+  std::uint32_t alpha = 0;  // DCQCN's, of cc::alpha_one
 };
 
 /// The part of a queue pair that its user may see.
@@ -54,11 +58,20 @@ class MadHandler {
   ~MadHandler() = default;
 };
 
+/// How fast a queue pair sends requests and READ responses. Counted is what a link counts: whole frames, preamble, FCS
+/// and gap.
+struct RateLimit {
+  BitRate line{};                          // never faster
+  std::optional<cc::DcqcnParams> dcqcn{};  // slower after CNPs
+};
+
 struct TransportConfig {
   bool send_cnp = true;
-  Duration cnp_interval = std::chrono::microseconds{50};  // per queue pair: mlx5's min_time_between_cnps
+  Duration cnp_interval = std::chrono::microseconds{50};  // mlx5's min_time_between_cnps
+  cc::CnpScope cnp_scope = cc::CnpScope::qp;              // what shares an interval
   std::uint8_t cnp_traffic_class = 48 << 2;               // DSCP 48
-  std::size_t burst = 32;                                 // request packets per queue pair and turn
+  std::optional<RateLimit> rate_limit{};
+  std::size_t burst = 32;  // request packets per queue pair and turn
 };
 
 class Transport {

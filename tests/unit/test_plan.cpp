@@ -46,6 +46,11 @@ TEST(Plan, Ports) {
   EXPECT_FALSE(plans[0].transport.send_cnp);
   EXPECT_EQ(plans[0].transport.cnp_interval, 4us);
   EXPECT_EQ(plans[0].transport.cnp_traffic_class, 40 << 2);
+  EXPECT_EQ(plans[0].transport.cnp_scope, cc::CnpScope::ip);
+  ASSERT_TRUE(plans[0].transport.rate_limit && plans[0].transport.rate_limit->dcqcn);
+  EXPECT_EQ(plans[0].transport.rate_limit->line, BitRate::gbps(100));
+  EXPECT_EQ(plans[0].transport.rate_limit->dcqcn->rp_ai_rate, 5U) << "given";
+  EXPECT_EQ(plans[0].transport.rate_limit->dcqcn->rp_time_reset, 55U) << "the preset's";
   EXPECT_EQ(plans[0].cm.response_timeout, 18);
 }
 

@@ -21,6 +21,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using enum wire::Opcode;
 using std::chrono::microseconds;
+using std::chrono::nanoseconds;
 
 constexpr std::uint64_t base = Dialogue::base;
 constexpr std::uint32_t key = Dialogue::key;
@@ -286,6 +287,80 @@ TEST(congestion, received_notification_is_counted) {
   EXPECT_EQ(d.qp->stats().cnp_rx, 1U);
   EXPECT_EQ(d.count(Counter::rp_cnp_handled), 1U);
   EXPECT_THAT(d.endpoint.sent(d.now), IsEmpty());
+}
+
+TEST(congestion, interval_of_notifications_may_be_the_ports) {
+  Dialogue d{Dialogue::default_attr(), {.cnp_scope = cc::CnpScope::port}};
+  rdma::QpAttr second = Dialogue::default_attr();
+  second.path = path_between(9, 2);
+  rdma::Qp* other = d.endpoint.transport->create_qp(Endpoint::ghost, second, d.user);
+  d.endpoint.transport->connect_qp(*other, second);
+  const auto mark = [&d](const rdma::Qp& qp) {
+    wire::Path path = reversed(qp.attr().path);
+    path.traffic_class = 0x03;
+    d.endpoint.receive(encode(write_only(1000), path, qp.qpn()), d.now);
+  };
+  mark(*d.qp);
+  mark(*other);
+  EXPECT_EQ(d.count(Counter::np_ecn_marked_roce_packets), 2U);
+  EXPECT_EQ(d.count(Counter::np_cnp_sent), 1U);
+  d.endpoint.sent(d.now);
+}
+
+/// Sends everything that is posted and tells when each packet started.
+std::vector<std::pair<Instant, std::size_t>> departures(Dialogue& d) {
+  std::vector<std::pair<Instant, std::size_t>> out;
+  for (;;) {
+    for (const Bytes& frame : d.endpoint.sent(d.now)) {
+      out.emplace_back(d.now, frame.size());
+    }
+    if (d.endpoint.wheel.next_deadline() == Instant::never()) {
+      return out;
+    }
+    d.pass(d.endpoint.wheel.next_deadline() - d.now);
+  }
+}
+
+TEST(rate_limit, packets_start_as_far_apart_as_the_line_takes_for_them) {
+  Dialogue d{Dialogue::default_attr(rdma::QpType::uc), {.rate_limit = rdma::RateLimit{.line = BitRate::gbps(1)}}};
+  d.post({.opcode = rdma::WrOpcode::rdma_write, .local = {Dialogue::base, 10 * 256, Dialogue::key}, .rkey = 1});
+  const auto sent = departures(d);
+  ASSERT_EQ(sent.size(), 10U);
+  Instant due{};
+  for (const auto& [at, size] : sent) {
+    EXPECT_EQ(at, due);
+    due = due + nanoseconds{8 * (size + 8 + 4 + 12)};  // preamble, FCS and gap
+  }
+}
+
+TEST(rate_limit, read_responses_are_paced_too) {
+  Dialogue d{Dialogue::default_attr(), {.rate_limit = rdma::RateLimit{.line = BitRate::gbps(1)}}};
+  d.receive({.opcode = rc_rdma_read_request,
+             .psn = 1000,
+             .ack_request = true,
+             .address = Dialogue::base,
+             .rkey = Dialogue::key,
+             .length = 3 * 256});
+  const auto sent = departures(d);
+  ASSERT_EQ(sent.size(), 3U);
+  EXPECT_EQ(sent[1].first - sent[0].first, nanoseconds{8 * (sent[0].second + 24)});
+  EXPECT_EQ(sent[2].first - sent[1].first, nanoseconds{8 * (sent[1].second + 24)});
+}
+
+TEST(rate_limit, a_notification_slows_the_queue_pair_as_dcqcn_says) {  // Zhu et al. 2015, equations (1) to (3)
+  const rdma::RateLimit limit{.line = BitRate::gbps(1), .dcqcn = *cc::dcqcn_preset("paper")};
+  Dialogue d{Dialogue::default_attr(rdma::QpType::uc), {.rate_limit = limit}};
+  EXPECT_EQ(d.qp->stats().rate, BitRate::gbps(1));
+  d.receive({.opcode = cnp});
+  EXPECT_EQ(d.qp->stats().rate, BitRate::mbps(500)) << "alpha is 1: half";
+  d.post({.opcode = rdma::WrOpcode::rdma_write, .local = {Dialogue::base, 2 * 256, Dialogue::key}, .rkey = 1});
+  const auto sent = departures(d);
+  ASSERT_EQ(sent.size(), 2U);
+  EXPECT_EQ(sent[1].first - sent[0].first, nanoseconds{16 * (sent[0].second + 24)});
+  d.now = Instant{} + microseconds{55};
+  d.post({.opcode = rdma::WrOpcode::rdma_write, .local = {Dialogue::base, 1, Dialogue::key}, .rkey = 1});
+  departures(d);
+  EXPECT_EQ(d.qp->stats().rate, BitRate::mbps(750)) << "halfway back at the first turn of the timer";
 }
 
 // ---- queue pairs and tables
