@@ -35,7 +35,7 @@ void Flow::on_dropped(SimPacket& packet, Instant /*now*/) noexcept {
   stats_.dropped += packet.kind == Kind::data ? 1U : 0U;
 }
 
-bool Flow::send_data(std::uint32_t size, Instant now) noexcept {
+bool Flow::send_data(std::uint32_t size, Instant now, std::uint32_t psn) noexcept {
   SimPacket* packet = world_->pool().take();
   if (packet == nullptr) {
     return false;
@@ -47,12 +47,14 @@ bool Flow::send_data(std::uint32_t size, Instant now) noexcept {
   packet->flow = spec_.hash;
   packet->priority = spec_.priority;
   packet->ecn = spec_.ecn;
+  packet->psn = psn;
   ++stats_.sent;
   world_->host(spec_.source).send(*packet, now);
   return true;
 }
 
-bool Flow::send_answer(Kind kind, std::uint32_t size, std::uint8_t priority, Instant now) noexcept {
+bool Flow::send_answer(Kind kind, std::uint32_t size, std::uint8_t priority, Instant now, std::uint32_t psn,
+                       std::uint32_t out_of_order_psn) noexcept {
   SimPacket* packet = world_->pool().take();
   if (packet == nullptr) {
     return false;
@@ -64,6 +66,8 @@ bool Flow::send_answer(Kind kind, std::uint32_t size, std::uint8_t priority, Ins
   packet->flow = spec_.hash;
   packet->priority = priority;
   packet->ecn = switching::Ecn::not_ect;
+  packet->psn = psn;
+  packet->out_of_order_psn = out_of_order_psn;
   world_->host(spec_.destination).send(*packet, now);
   return true;
 }

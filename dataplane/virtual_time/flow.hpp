@@ -62,9 +62,10 @@ class Flow : protected TimerClient {
     return now >= spec_.stop || (spec_.packets != 0 && stats_.sent >= spec_.packets);
   }
   /// False: no packet is free.
-  bool send_data(std::uint32_t size, Instant now) noexcept;
+  bool send_data(std::uint32_t size, Instant now, std::uint32_t psn = 0) noexcept;
   /// From the destination to the source; not ECN-capable, as a CNP is.
-  bool send_answer(Kind kind, std::uint32_t size, std::uint8_t priority, Instant now) noexcept;
+  bool send_answer(Kind kind, std::uint32_t size, std::uint8_t priority, Instant now, std::uint32_t psn = 0,
+                   std::uint32_t out_of_order_psn = 0) noexcept;
   void wake_at(Instant at) noexcept;
   [[nodiscard]] std::uint32_t on_line(std::uint32_t size) const noexcept;
   [[nodiscard]] World& world() const noexcept { return *world_; }

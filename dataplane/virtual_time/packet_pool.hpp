@@ -12,12 +12,14 @@ namespace nbx::virtual_time {
 
 class Flow;
 
-enum class Kind : std::uint8_t { data, ack, cnp };
+enum class Kind : std::uint8_t { data, ack, nak, cnp };
 
 struct SimPacket : switching::Packet {
   Flow* of = nullptr;
   Kind kind = Kind::data;
-  Instant queued_at{};  // at the port of its host
+  std::uint32_t psn = 0;               // of an answer: what is expected next
+  std::uint32_t out_of_order_psn = 0;  // of a nak: what came instead
+  Instant queued_at{};                 // at the port of its host
 };
 
 class PacketPool final : public switching::PacketOwner {
