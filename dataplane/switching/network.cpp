@@ -7,7 +7,10 @@
 namespace nbx::switching {
 
 Network::Network(Wheel& wheel, PacketOwner& owner, Topology topology, const NetworkSpec& spec, const Rng& rng)
-    : topology_(std::move(topology)), host_links_(topology_.hosts.size()), peers_(topology_.switches.size()) {
+    : topology_(std::move(topology)),
+      paths_(spec.paths),
+      host_links_(topology_.hosts.size()),
+      peers_(topology_.switches.size()) {
   for (std::size_t i = 0; i < 2 * topology_.cables.size(); ++i) {
     links_.push_back(std::make_unique<Link>(wheel, owner));
   }
@@ -27,15 +30,14 @@ Network::Network(Wheel& wheel, PacketOwner& owner, Topology topology, const Netw
     port_of_end[i].second = end(cable.b, link(i, false), link(i, true));
   }
 
-  const auto ways = shortest_paths(topology_);
   for (SwitchId s = 0; s < topology_.switches.size(); ++s) {
     Rng seeds = spec.polarised ? rng.fork("ecmp") : rng.fork("ecmp " + std::to_string(s));
-    Routes routes{spec.path_choice, seeds.next(), topology_.hosts.size()};
-    for (const auto& of_host : ways[s]) {
-      routes.add(of_host);
-    }
+    ecmp_seeds_.push_back(seeds.next());
+  }
+  std::vector<Routes> routes = make_routes();
+  for (SwitchId s = 0; s < topology_.switches.size(); ++s) {
     switches_.push_back(std::make_unique<Switch>(wheel, owner, rng.fork("switch " + std::to_string(s)), spec.switches,
-                                                 ports[s], std::move(routes)));
+                                                 ports[s], std::move(routes[s])));
     peers_[s].resize(ports[s].size());
   }
 
@@ -58,7 +60,34 @@ void Network::attach(HostId host, Receiver& receiver) {
 }
 
 void Network::pin(std::uint32_t flow, HostId destination, SwitchId at, PortIndex port) {
+  pins_.push_back({flow, destination, at, port});
   switches_[at]->pin(flow, destination, port);
+}
+
+std::vector<Routes> Network::make_routes() {
+  std::vector<bool> usable;
+  for (std::uint32_t i = 0; i < topology_.cables.size(); ++i) {
+    usable.push_back(link(i, true).up() && link(i, false).up());
+  }
+  const auto ways = shortest_paths(topology_, usable);
+  std::vector<Routes> routes;
+  for (SwitchId s = 0; s < topology_.switches.size(); ++s) {
+    routes.emplace_back(paths_, ecmp_seeds_[s], topology_.hosts.size());
+    for (const auto& of_host : ways[s]) {
+      routes.back().add(of_host);
+    }
+  }
+  for (const PinAt& pin : pins_) {
+    routes[pin.at].pin(pin.flow, pin.destination, pin.port);
+  }
+  return routes;
+}
+
+void Network::reroute() {
+  std::vector<Routes> routes = make_routes();
+  for (SwitchId s = 0; s < topology_.switches.size(); ++s) {
+    switches_[s]->set_routes(std::move(routes[s]));
+  }
 }
 
 void Network::set_cable_up(std::uint32_t cable, bool up, Instant now) noexcept {

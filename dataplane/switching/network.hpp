@@ -15,7 +15,7 @@ namespace nbx::switching {
 
 struct NetworkSpec {
   SwitchSpec switches{};
-  PathChoice path_choice = PathChoice::ecmp;
+  PathSpec paths{};
   bool polarised = false;  // every switch hashes alike
 };
 
@@ -30,6 +30,9 @@ class Network {
   [[nodiscard]] Link& uplink(HostId host) noexcept { return *host_links_[host].up; }
   [[nodiscard]] BitRate host_rate(HostId host) const noexcept { return host_links_[host].spec.rate; }
   void pin(std::uint32_t flow, HostId destination, SwitchId at, PortIndex port);
+  /// Routes around the cables that are down, as a routing protocol would in the end; until then a switch only avoids
+  /// its own dead links. Cold; pins stay.
+  void reroute();
   /// Both directions; for a half-open cable see link().
   void set_cable_up(std::uint32_t cable, bool up, Instant now) noexcept;
   /// `from_a`: the direction from end a of the cable to end b.
@@ -53,7 +56,18 @@ class Network {
     CableSpec spec{};
   };
 
+  struct PinAt {
+    std::uint32_t flow;
+    HostId destination;
+    SwitchId at;
+    PortIndex port;
+  };
+  [[nodiscard]] std::vector<Routes> make_routes();
+
   Topology topology_;
+  PathSpec paths_;
+  std::vector<std::uint64_t> ecmp_seeds_;
+  std::vector<PinAt> pins_;
   std::vector<std::unique_ptr<Link>> links_;  // [cable][direction]
   std::vector<HostLinks> host_links_;
   std::vector<std::vector<Peer>> peers_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "base/rng.hpp"
@@ -14,13 +15,25 @@ namespace nbx::switching {
 enum class PathChoice : std::uint8_t {
   ecmp,      // by the flow's hash and the switch's seed; equal seeds polarise
   spray,     // each packet anew, by chance
-  adaptive,  // the shortest queue of the packet's priority, the first of equals by chance
+  adaptive,  // each packet to the shortest queue of its priority, the first of equals by chance
+  flowlet,   // as adaptive, but anew only after a gap in the flow: no reordering if the gap outlasts the paths'
+             // difference
+};
+
+struct PathSpec {
+  PathChoice choice = PathChoice::ecmp;
+  Duration flowlet_gap{};
+  std::uint32_t flowlets = 4096;  // remembered by a switch, a power of two; flows that share a place share a path
 };
 
 class Routes {
  public:
-  Routes(PathChoice choice, std::uint64_t seed, std::size_t destinations)
-      : choice_(choice), seed_(seed), first_(destinations + 1) {}
+  Routes(const PathSpec& spec, std::uint64_t seed, std::size_t destinations)
+      : spec_(spec), seed_(seed), first_(destinations + 1) {
+    if (spec.choice == PathChoice::flowlet) {
+      flowlets_.resize(spec.flowlets);
+    }
+  }
 
   /// Appends the ports that lead to the next destination; called once for each, in order.
   void add(const std::vector<PortIndex>& ports) {
@@ -35,7 +48,7 @@ class Routes {
 
   /// `queued(port)` is asked for adaptive choices only. no_port: there is no way.
   template <class Queued>
-  [[nodiscard]] PortIndex pick(const Packet& packet, Rng& rng, Queued queued) const noexcept {
+  [[nodiscard]] PortIndex pick(const Packet& packet, Instant now, Rng& rng, Queued queued) noexcept {
     if (packet.destination + 1 >= first_.size()) {
       return no_port;
     }
@@ -54,13 +67,37 @@ class Routes {
     if (ways == 1) {
       return ports_[first];
     }
-    switch (choice_) {
+    switch (spec_.choice) {
       case PathChoice::ecmp:
         return ports_[first + reduce(mix(packet.flow ^ seed_), ways)];
       case PathChoice::spray:
         return ports_[first + rng.below(ways)];
       case PathChoice::adaptive:
         return shortest(first, ways, static_cast<std::uint32_t>(rng.below(ways)), queued);
+      case PathChoice::flowlet: {
+        Flowlet& flowlet = flowlets_[mix(packet.flow ^ seed_) % spec_.flowlets];
+        if (now > flowlet.last + spec_.flowlet_gap) {
+          flowlet.port = shortest(first, ways, static_cast<std::uint32_t>(rng.below(ways)), queued);
+        }
+        flowlet.last = now;
+        return flowlet.port;
+      }
+    }
+    return no_port;
+  }
+
+  /// The next way after `port` for which `usable(port)`, or no_port: what a switch does when a link of its own is down.
+  template <class Usable>
+  [[nodiscard]] PortIndex other_than(PortIndex port, HostId destination, Usable usable) const noexcept {
+    const std::uint32_t first = first_[destination];
+    const std::uint32_t ways = first_[destination + 1] - first;
+    const auto begin = ports_.begin() + first;
+    const auto at = static_cast<std::uint32_t>(std::find(begin, begin + ways, port) - begin);
+    for (std::uint32_t i = 1; i <= ways; ++i) {
+      const PortIndex candidate = ports_[first + (at + i) % ways];
+      if (usable(candidate)) {
+        return candidate;
+      }
     }
     return no_port;
   }
@@ -73,6 +110,11 @@ class Routes {
     friend bool operator<(const Pin& a, const Pin& b) {
       return a.flow != b.flow ? a.flow < b.flow : a.destination < b.destination;
     }
+  };
+
+  struct Flowlet {
+    Instant last{std::numeric_limits<std::int64_t>::min() / 2};
+    PortIndex port = no_port;
   };
 
   /// The finaliser of splitmix64: every bit of the input reaches every bit of the output.
@@ -100,12 +142,13 @@ class Routes {
     return best;
   }
 
-  PathChoice choice_;
+  PathSpec spec_;
   std::uint64_t seed_;
   std::size_t filled_ = 0;
   std::vector<std::uint32_t> first_;  // of each destination's ports
   std::vector<PortIndex> ports_;
   std::vector<Pin> pins_;  // sorted
+  std::vector<Flowlet> flowlets_;
 };
 
 }  // namespace nbx::switching

@@ -26,7 +26,10 @@ Switch::Switch(Wheel& wheel, PacketOwner& owner, Rng rng, const SwitchSpec& spec
 void Switch::on_packet(Packet& packet, PortIndex port, Instant now) noexcept {
   packet.ingress = port;
   const unsigned priority = packet.priority;
-  const PortIndex to = routes_.pick(packet, rng_, [&](PortIndex p) { return ports_[p]->out.queued(priority); });
+  PortIndex to = routes_.pick(packet, now, rng_, [&](PortIndex p) { return ports_[p]->out.queued(priority); });
+  if (to != no_port && !ports_[to]->out.link().up()) {
+    to = routes_.other_than(to, packet.destination, [&](PortIndex p) { return ports_[p]->out.link().up(); });
+  }
   if (to == no_port) {
     return drop(packet, SwitchDrop::no_route, now);
   }

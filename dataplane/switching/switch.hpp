@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/rng.hpp"
@@ -70,7 +71,9 @@ class Switch final : public Receiver, private EgressPort::Owner, private PfcWatc
   void on_packet(Packet& packet, PortIndex port, Instant now) noexcept override;
   void on_pause(const PauseFrame& frame, PortIndex port, Instant now) noexcept override;
 
-  /// See Routes::pin; before the first packet.
+  /// Cold: what a routing protocol has found out. Pins are in it, or gone.
+  void set_routes(Routes routes) { routes_ = std::move(routes); }
+  /// See Routes::pin. Cold.
   void pin(std::uint32_t flow, HostId destination, PortIndex port) { routes_.pin(flow, destination, port); }
 
   [[nodiscard]] PortIndex ports() const noexcept { return static_cast<PortIndex>(ports_.size()); }

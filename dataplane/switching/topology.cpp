@@ -18,8 +18,11 @@ std::string numbered(const char* what, std::uint32_t group, std::uint32_t n) {
 
 constexpr std::uint32_t far_away = std::numeric_limits<std::uint32_t>::max();
 
+bool may_use(const std::vector<bool>& usable, std::uint32_t cable) { return usable.empty() || usable[cable]; }
+
 /// Hops from every switch to `from`.
-std::vector<std::uint32_t> distances(const std::vector<std::vector<Neighbour>>& around, SwitchId from) {
+std::vector<std::uint32_t> distances(const std::vector<std::vector<Neighbour>>& around, const std::vector<bool>& usable,
+                                     SwitchId from) {
   std::vector<std::uint32_t> distance(around.size(), far_away);
   std::deque<SwitchId> frontier{from};
   distance[from] = 0;
@@ -27,7 +30,7 @@ std::vector<std::uint32_t> distances(const std::vector<std::vector<Neighbour>>& 
     const SwitchId here = frontier.front();
     frontier.pop_front();
     for (const Neighbour& next : around[here]) {
-      if (!next.end.host && distance[next.end.index] == far_away) {
+      if (!next.end.host && distance[next.end.index] == far_away && may_use(usable, next.cable)) {
         distance[next.end.index] = distance[here] + 1;
         frontier.push_back(next.end.index);
       }
@@ -172,7 +175,8 @@ std::vector<std::vector<Neighbour>> neighbours(const Topology& topology) {
   return around;
 }
 
-std::vector<std::vector<std::vector<PortIndex>>> shortest_paths(const Topology& topology) {
+std::vector<std::vector<std::vector<PortIndex>>> shortest_paths(const Topology& topology,
+                                                                const std::vector<bool>& usable) {
   const auto around = neighbours(topology);
   std::vector<SwitchId> home(topology.hosts.size(), far_away);
   for (const Topology::Cable& cable : topology.cables) {
@@ -190,14 +194,14 @@ std::vector<std::vector<std::vector<PortIndex>>> shortest_paths(const Topology& 
       continue;
     }
     if (host == 0 || home[host] != home[host - 1]) {
-      distance = distances(around, home[host]);
+      distance = distances(around, usable, home[host]);
     }
     for (SwitchId s = 0; s < around.size(); ++s) {
       for (PortIndex port = 0; port < around[s].size(); ++port) {
         const Topology::End& end = around[s][port].end;
         const bool there = end.host && end.index == host;
         const bool nearer = !end.host && distance[s] != far_away && distance[end.index] + 1 == distance[s];
-        if (there || nearer) {
+        if ((there || nearer) && may_use(usable, around[s][port].cable)) {
           ways[s][host].push_back(port);
         }
       }

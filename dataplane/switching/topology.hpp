@@ -81,7 +81,9 @@ struct Neighbour {
 /// [switch][port]
 [[nodiscard]] std::vector<std::vector<Neighbour>> neighbours(const Topology& topology);
 
-/// The ports of each switch that begin a shortest path to each host: [switch][host]. Empty: there is none.
-[[nodiscard]] std::vector<std::vector<std::vector<PortIndex>>> shortest_paths(const Topology& topology);
+/// The ports of each switch that begin a shortest path to each host: [switch][host]. Empty: there is none. `usable`, by
+/// cable: which may be used; empty: all.
+[[nodiscard]] std::vector<std::vector<std::vector<PortIndex>>> shortest_paths(const Topology& topology,
+                                                                              const std::vector<bool>& usable = {});
 
 }  // namespace nbx::switching

@@ -1,6 +1,8 @@
 // The common part of every flow.
 #include "virtual_time/flow.hpp"
 
+#include <algorithm>
+
 #include "virtual_time/world.hpp"
 
 namespace nbx::virtual_time {
@@ -28,6 +30,11 @@ void Flow::arrived(SimPacket& packet, Instant now) noexcept {
   stats_.delivered_bytes += packet.size;
   stats_.marked += packet.ecn == switching::Ecn::ce ? 1U : 0U;
   stats_.last_delivery = now;
+  if (packet.psn < highest_psn_) {
+    ++stats_.reordered;
+    stats_.reorder_extent = std::max(stats_.reorder_extent, highest_psn_ - packet.psn);
+  }
+  highest_psn_ = std::max(highest_psn_, packet.psn);
   on_data(packet, now);
 }
 

@@ -33,6 +33,8 @@ struct FlowStats {
   std::uint64_t departed = 0;
   Duration waited{};  // in the queue of the port, before the first bit left: the sum
   Instant last_delivery{};
+  std::uint64_t reordered = 0;       // came behind one that was sent later; a packet sent again counts too
+  std::uint32_t reorder_extent = 0;  // the most PSNs it was behind (near to RFC 4737, 4.2.1)
 };
 
 class Flow : protected TimerClient {
@@ -74,6 +76,7 @@ class Flow : protected TimerClient {
   World* world_;
   FlowSpec spec_;
   FlowStats stats_;
+  std::uint32_t highest_psn_ = 0;
   TimerNode timer_;
 };
 

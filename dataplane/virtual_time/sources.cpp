@@ -35,7 +35,7 @@ void OpenLoopFlow::on_timer(TimerNode& node, Instant /*now*/) noexcept {
   if (arrivals_.exponential_sizes) {
     size = std::max(1U, static_cast<std::uint32_t>(exponential(size, rng_) + 0.5));
   }
-  (void)send_data(size, now);  // a pool that is empty is counted there
+  (void)send_data(size, now, static_cast<std::uint32_t>(stats().sent));  // a pool that is empty is counted there
   Instant next = now + (arrivals_.poisson ? exponential(arrivals_.interval, rng_) : arrivals_.interval);
   while (next >= on_until_) {
     const Duration silence = exponential(arrivals_.off, rng_);
@@ -48,7 +48,8 @@ void OpenLoopFlow::on_timer(TimerNode& node, Instant /*now*/) noexcept {
 void GreedyFlow::on_timer(TimerNode& node, Instant /*now*/) noexcept { fill(node.due); }
 
 void GreedyFlow::fill(Instant now) noexcept {
-  while (outstanding_ < window_ && !ended(now) && send_data(spec().packet_bytes, now)) {
+  while (outstanding_ < window_ && !ended(now) &&
+         send_data(spec().packet_bytes, now, static_cast<std::uint32_t>(stats().sent))) {
     ++outstanding_;
   }
 }
@@ -97,7 +98,7 @@ void DcqcnFlow::try_send(Instant now) noexcept {
   }
   const std::uint32_t size = spec().packet_bytes;
   in_port_ = true;  // before the port, which may answer at once
-  if (!send_data(size, now)) {
+  if (!send_data(size, now, static_cast<std::uint32_t>(stats().sent))) {
     in_port_ = false;
     wake_at(now + serialize_time_ceil(on_line(size), rp_.current_rate()));
     return;

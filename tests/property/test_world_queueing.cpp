@@ -99,7 +99,7 @@ TEST(Conservation, every_packet_is_delivered_or_counted) {
       WorldSpec spec;
       spec.seed = seed;
       spec.topology = switching::fat_tree(4, {BitRate::gbps(10), 500ns});
-      spec.network.path_choice = choice;
+      spec.network.paths.choice = choice;
       spec.network.switches.latency = 300ns;
       spec.network.switches.buffer.size_bytes = 200'000;
       spec.network.switches.buffer.priority[3] = {.lossless = true, .alpha_log2 = -2, .headroom_bytes = 10'000};
@@ -150,13 +150,95 @@ TEST(Conservation, every_packet_is_delivered_or_counted) {
   }
 }
 
+/// Every host of leaf 0 sends to its like on leaf 1, over four spines, in bursts; all of them together fill one spine.
+struct Spread {
+  Spread(switching::PathChoice choice, Duration gap) {
+    WorldSpec spec;
+    spec.packets = 100'000;
+    const switching::CableSpec cable{BitRate::gbps(100), 1us};
+    spec.topology = switching::leaf_spine(
+        {.leaves = 2, .spines = 4, .hosts_per_leaf = 4, .host_cable = cable, .fabric_cable = cable});
+    spec.network.paths = {.choice = choice, .flowlet_gap = gap};
+    spec.network.switches.buffer.size_bytes = 100'000'000;
+    World world{spec};
+    std::vector<Flow*> flows;
+    for (std::uint32_t i = 0; i < 4; ++i) {
+      flows.push_back(
+          &world.add<OpenLoopFlow>(FlowSpec{.source = i, .destination = 4 + i, .hash = i, .packets = 20'000},
+                                   ArrivalSpec{.interval = 350ns, .poisson = true, .on = 20us, .off = 20us}));
+    }
+    EXPECT_TRUE(world.run_dry(at(1s)));
+    for (const Flow* flow : flows) {
+      EXPECT_EQ(flow->stats().delivered, 20'000U);
+      reordered += flow->stats().reordered;
+      extent = std::max(extent, flow->stats().reorder_extent);
+    }
+    for (PortIndex port = 4; port < 8; ++port) {
+      least = std::min(least, world.network().at(0).port(port).counters(3).tx_packets);
+    }
+  }
+  using PortIndex = switching::PortIndex;
+  std::uint64_t reordered = 0;
+  std::uint32_t extent = 0;
+  std::uint64_t least = ~0ULL;  // packets on the spine that got the fewest
+};
+
+TEST(Paths, spray_reorders_and_ecmp_and_flowlets_do_not) {
+  const Spread ecmp{switching::PathChoice::ecmp, {}};
+  const Spread spray{switching::PathChoice::spray, {}};
+  const Spread adaptive{switching::PathChoice::adaptive, {}};
+  const Spread flowlet{switching::PathChoice::flowlet, 5us};
+  std::printf("reordered of 80000: ecmp %lu, spray %lu (extent %u), adaptive %lu (extent %u), flowlet %lu\n",
+              static_cast<unsigned long>(ecmp.reordered), static_cast<unsigned long>(spray.reordered), spray.extent,
+              static_cast<unsigned long>(adaptive.reordered), adaptive.extent,
+              static_cast<unsigned long>(flowlet.reordered));
+  EXPECT_EQ(ecmp.reordered, 0U);
+  EXPECT_EQ(flowlet.reordered, 0U);
+  EXPECT_GT(spray.reordered, 0U);
+  EXPECT_LE(adaptive.extent, spray.extent);  // queues that are kept even reorder less
+  EXPECT_GT(spray.least, 19'000U);
+  EXPECT_GT(flowlet.least, 10'000U);
+}
+
+// A leaf-spine cable is cut. The leaf avoids its own dead link at once; the spine has no other way to it, so traffic
+// that comes down that spine is lost until routes are made anew.
+TEST(Paths, a_cut_is_passed_by_the_leaf_at_once_and_by_all_after_rerouting) {
+  WorldSpec spec;
+  const switching::CableSpec cable{BitRate::gbps(100), 1us};
+  spec.topology = switching::leaf_spine(
+      {.leaves = 2, .spines = 2, .hosts_per_leaf = 1, .host_cable = cable, .fabric_cable = cable});
+  spec.network.paths.choice = switching::PathChoice::spray;
+  spec.network.switches.buffer.size_bytes = 1'000'000;
+  World world{spec};
+  auto& away = world.add<OpenLoopFlow>(FlowSpec{.source = 0, .destination = 1}, ArrivalSpec{.interval = 1us});
+  auto& back = world.add<OpenLoopFlow>(FlowSpec{.source = 1, .destination = 0}, ArrivalSpec{.interval = 1us});
+  world.run(at(1ms));
+  world.network().set_cable_up(2, false, world.now());  // leaf0 to spine0; cables 0 and 1 are the hosts'
+  const std::uint64_t on_it = away.stats().dropped;
+  world.run(at(2ms));
+  EXPECT_LE(away.stats().dropped, on_it + 2);  // what was on the cable
+  EXPECT_NEAR(static_cast<double>(back.stats().dropped), 500, 100);
+  EXPECT_EQ(
+      world.pool().dropped(switching::SwitchDrop::link_down) + world.pool().dropped(switching::SwitchDrop::no_route),
+      away.stats().dropped + back.stats().dropped);
+  world.network().reroute();
+  const std::uint64_t before = back.stats().dropped;
+  world.run(at(3ms));
+  EXPECT_LE(back.stats().dropped, before + 3);  // what spine0 already had
+  world.network().set_cable_up(2, true, world.now());
+  world.network().reroute();
+  const std::uint64_t used = world.network().at(0).port(1).counters(3).tx_packets;
+  world.run(at(4ms));
+  EXPECT_NEAR(static_cast<double>(world.network().at(0).port(1).counters(3).tx_packets - used), 500, 100);
+}
+
 /// One seed, one run.
 TEST(Determinism, a_run_repeats_to_the_picosecond) {
   const auto digest = [](std::uint64_t seed) {
     WorldSpec spec;
     spec.seed = seed;
     spec.topology = switching::leaf_spine({.leaves = 2, .spines = 2, .hosts_per_leaf = 4});
-    spec.network.path_choice = switching::PathChoice::spray;
+    spec.network.paths.choice = switching::PathChoice::spray;
     spec.network.switches.buffer.size_bytes = 100'000;
     World world{spec};
     std::uint64_t sum = 0;

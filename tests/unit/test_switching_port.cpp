@@ -148,6 +148,19 @@ TEST(EgressPort, pause_frames_go_first_and_are_not_paused) {
   EXPECT_EQ(rig.far.arrivals.size(), 1U);
 }
 
+TEST(EgressPort, a_new_rate_holds_from_the_next_frame) {
+  TransmitterRig rig{{.rate = BitRate::gbps(100)}};
+  rig.port.enqueue(rig.packets.make(1226), at(0ns));
+  rig.port.enqueue(rig.packets.make(1226), at(0ns));
+  rig.wheel.run(at(50ns));
+  rig.port.set_rate(BitRate::gbps(25));
+  rig.port.on_pause(pfc(0b0000'0001, 1), at(60ns));  // a quantum is of the new rate
+  rig.wheel.run(at(1us));
+  EXPECT_EQ(rig.far.arrivals.at(0).time, at(100ns));
+  EXPECT_EQ(rig.far.arrivals.at(1).time, at(500ns));
+  EXPECT_EQ(rig.port.counters(0).rx_pause_duration, Duration{20'480});
+}
+
 TEST(Scheduler, strict_priorities_go_first) {
   TransmitterRig rig{{.rate = BitRate::gbps(100)}};
   rig.port.enqueue(rig.packets.make(100, 0), at(0ns));  // on the line

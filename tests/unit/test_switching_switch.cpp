@@ -154,7 +154,7 @@ TEST(SharedBuffer, refuses_what_does_not_fit) {
 class SwitchTest : public testing::Test {
  protected:
   void make(const SwitchSpec& spec) {
-    Routes routes{PathChoice::ecmp, 1, 1};
+    Routes routes{{}, 1, 1};
     routes.add({2});
     std::vector<Switch::PortSpec> ports;
     for (int i = 0; i < 3; ++i) {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "switching/check.hpp"
+#include "switching/class_map.hpp"
 #include "switching/routes.hpp"
 #include "switching/topology.hpp"
 
@@ -120,13 +121,13 @@ Packet packet(std::uint32_t flow, HostId to = 0) {
 constexpr auto no_queue = [](PortIndex) { return std::uint64_t{0}; };
 
 TEST(Routes, ecmp_keeps_a_flow_and_spreads_flows) {
-  Routes routes{PathChoice::ecmp, 42, 1};
+  Routes routes{{.choice = PathChoice::ecmp}, 42, 1};
   routes.add({0, 1, 2, 3});
   Rng rng{1};
   std::map<PortIndex, int> used;
   for (std::uint32_t flow = 0; flow < 40'000; ++flow) {
-    const PortIndex port = routes.pick(packet(flow), rng, no_queue);
-    EXPECT_EQ(routes.pick(packet(flow), rng, no_queue), port);
+    const PortIndex port = routes.pick(packet(flow), Instant{}, rng, no_queue);
+    EXPECT_EQ(routes.pick(packet(flow), Instant{}, rng, no_queue), port);
     ++used[port];
   }
   for (const auto& [port, flows] : used) {
@@ -137,15 +138,15 @@ TEST(Routes, ecmp_keeps_a_flow_and_spreads_flows) {
 // Two tiers of four ways: with one seed, the flows that reach a second switch all hash to one of its ports.
 TEST(Routes, equal_seeds_polarise) {
   const auto ports_used = [](std::uint64_t second_seed) {
-    Routes first{PathChoice::ecmp, 42, 1};
-    Routes second{PathChoice::ecmp, second_seed, 1};
+    Routes first{{.choice = PathChoice::ecmp}, 42, 1};
+    Routes second{{.choice = PathChoice::ecmp}, second_seed, 1};
     first.add({0, 1, 2, 3});
     second.add({0, 1, 2, 3});
     Rng rng{1};
     std::set<PortIndex> used;
     for (std::uint32_t flow = 0; flow < 1'000; ++flow) {
-      if (first.pick(packet(flow), rng, no_queue) == 2) {
-        used.insert(second.pick(packet(flow), rng, no_queue));
+      if (first.pick(packet(flow), Instant{}, rng, no_queue) == 2) {
+        used.insert(second.pick(packet(flow), Instant{}, rng, no_queue));
       }
     }
     return used.size();
@@ -155,12 +156,12 @@ TEST(Routes, equal_seeds_polarise) {
 }
 
 TEST(Routes, spray_uses_every_way_for_one_flow) {
-  Routes routes{PathChoice::spray, 42, 1};
+  Routes routes{{.choice = PathChoice::spray}, 42, 1};
   routes.add({0, 1, 2, 3});
   Rng rng{1};
   std::map<PortIndex, int> used;
   for (int i = 0; i < 40'000; ++i) {
-    ++used[routes.pick(packet(7), rng, no_queue)];
+    ++used[routes.pick(packet(7), Instant{}, rng, no_queue)];
   }
   for (const auto& [port, packets] : used) {
     EXPECT_NEAR(packets, 10'000, 400) << port;
@@ -168,17 +169,17 @@ TEST(Routes, spray_uses_every_way_for_one_flow) {
 }
 
 TEST(Routes, adaptive_takes_the_shortest_queue) {
-  Routes routes{PathChoice::adaptive, 42, 1};
+  Routes routes{{.choice = PathChoice::adaptive}, 42, 1};
   routes.add({4, 5, 6});
   Rng rng{1};
   const auto queued = [](PortIndex port) { return std::uint64_t{port == 5 ? 10U : 100U}; };
   for (int i = 0; i < 100; ++i) {
-    EXPECT_EQ(routes.pick(packet(7), rng, queued), 5);
+    EXPECT_EQ(routes.pick(packet(7), Instant{}, rng, queued), 5);
   }
 }
 
 TEST(Routes, a_pin_beats_the_hash_and_what_is_unknown_has_no_way) {
-  Routes routes{PathChoice::ecmp, 42, 3};
+  Routes routes{{.choice = PathChoice::ecmp}, 42, 3};
   routes.add({0, 1});
   routes.add({});
   routes.add({2, 3});
@@ -188,11 +189,59 @@ TEST(Routes, a_pin_beats_the_hash_and_what_is_unknown_has_no_way) {
     pinned.pin(5, 0, port);
     pinned.pin(4, 0, 1);
     pinned.pin(5, 2, 3);
-    EXPECT_EQ(pinned.pick(packet(5), rng, no_queue), port);
-    EXPECT_EQ(pinned.pick(packet(5, 2), rng, no_queue), 3);
+    EXPECT_EQ(pinned.pick(packet(5), Instant{}, rng, no_queue), port);
+    EXPECT_EQ(pinned.pick(packet(5, 2), Instant{}, rng, no_queue), 3);
   }
-  EXPECT_EQ(routes.pick(packet(5, 1), rng, no_queue), no_port);
-  EXPECT_EQ(routes.pick(packet(5, 3), rng, no_queue), no_port);
+  EXPECT_EQ(routes.pick(packet(5, 1), Instant{}, rng, no_queue), no_port);
+  EXPECT_EQ(routes.pick(packet(5, 3), Instant{}, rng, no_queue), no_port);
+}
+
+// A flow whose packets come close together stays; after a gap it moves to the shortest queue.
+TEST(Routes, a_flowlet_keeps_its_way_until_a_gap) {
+  using namespace std::chrono_literals;
+  Routes routes{{.choice = PathChoice::flowlet, .flowlet_gap = 10us}, 42, 1};
+  routes.add({4, 5, 6});
+  Rng rng{1};
+  PortIndex shortest = 5;
+  const auto queued = [&shortest](PortIndex port) { return std::uint64_t{port == shortest ? 10U : 100U}; };
+  EXPECT_EQ(routes.pick(packet(7), Instant{} + 1us, rng, queued), 5);
+  shortest = 6;
+  EXPECT_EQ(routes.pick(packet(7), Instant{} + 11us, rng, queued), 5);
+  EXPECT_EQ(routes.pick(packet(7), Instant{} + 21us, rng, queued), 5);
+  EXPECT_EQ(routes.pick(packet(8), Instant{} + 21us, rng, queued), 6);
+  EXPECT_EQ(routes.pick(packet(7), Instant{} + 31us + Duration{1}, rng, queued), 6);
+}
+
+TEST(Routes, a_dead_link_is_passed_over) {
+  Routes routes{{}, 42, 1};
+  routes.add({4, 5, 6});
+  EXPECT_EQ(routes.other_than(5, 0, [](PortIndex p) { return p != 5; }), 6);
+  EXPECT_EQ(routes.other_than(6, 0, [](PortIndex p) { return p == 5; }), 5);
+  EXPECT_EQ(routes.other_than(5, 0, [](PortIndex) { return false; }), no_port);
+}
+
+TEST(ClassMap, two_ends_that_agree_have_nothing_to_say) {
+  ClassMap map;
+  map.lossless = 0b1000;
+  EXPECT_EQ(map.priority(8, 26), 3);
+  EXPECT_EQ(map.priority(5, 64), 0);
+  EXPECT_TRUE(disagreements("node", map, "leaf0", map).empty());
+}
+
+TEST(ClassMap, two_ends_that_do_not_are_told_apart) {
+  ClassMap node;
+  node.lossless = 0b1000;
+  ClassMap leaf = node;
+  leaf.of_dscp[26] = 4;
+  EXPECT_EQ(disagreements("node", node, "leaf0", leaf),
+            (std::vector<std::string>{"DSCP 26 is priority 3 (lossless) at node and priority 4 (lossy) at leaf0"}));
+  leaf = node;
+  leaf.lossless = 0;
+  EXPECT_EQ(disagreements("node", node, "leaf0", leaf).size(), 8U);  // DSCP 24 to 31
+  leaf.trust = Trust::pcp;
+  EXPECT_EQ(leaf.priority(5, 26), 5);
+  EXPECT_EQ(disagreements("node", node, "leaf0", leaf),
+            (std::vector<std::string>{"node trusts DSCP, leaf0 trusts PCP"}));
 }
 
 std::vector<std::string> findings(const Topology& t, const NetworkSpec& spec) {
