@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "fabric/spec.hpp"
 #include "ghost/personality.hpp"
+#include "pipeline/emulated_network.hpp"
 #include "rdma/cm.hpp"
 #include "rdma/transport.hpp"
 
@@ -71,6 +73,7 @@ struct ShardPlan {
   std::vector<GhostPlan> ghosts;
   std::vector<std::pair<IpAddress, Mac>> neighbours;  // known in advance: real nodes whose file entry has a MAC
   fabric::ProfileSpec profile;
+  std::optional<NetworkPlan> network;  // none: the ghosts are at the other end of the port's cable
   rdma::TransportConfig transport;
   rdma::CmConfig cm;
   std::uint32_t ports = 1;  // of the cluster: more than one makes transit possible

@@ -4,8 +4,10 @@
 
 #include "base/check.hpp"
 #include "pipeline/bridge.hpp"
+#include "pipeline/emulated_network.hpp"
 #include "pipeline/kernel_path.hpp"
 #include "pipeline/static_endpoints.hpp"
+#include "wire/build_l3.hpp"
 
 namespace nbx::pipeline {
 
@@ -36,7 +38,7 @@ class NoStreams final : public ghost::Streams {
 
 }  // namespace
 
-class Shard::State {
+class Shard::State final : public EmulatedNetwork::User {
  public:
   State(const ShardPlan& plan, const ShardEnvironment& environment)
       : plan_(plan),
@@ -56,6 +58,9 @@ class Shard::State {
         parse_policy_{.verify_icrc = plan.profile.verify_icrc} {
     transport_.set_observer(environment.observer);
     transport_.set_mad_handler(&cm_);
+    if (plan.network) {
+      network_ = std::make_unique<EmulatedNetwork>(*plan.network, wheel_, rng_.fork("network"), *this);
+    }
     for (const auto& [ip, mac] : plan.neighbours) {
       neighbours_.learn(ip, mac);
     }
@@ -74,6 +79,9 @@ class Shard::State {
     pool_.free_all(to_port_);
     pool_.free_all(to_kernel_);
     bridge_.free_all(pool_);
+    if (network_) {
+      network_->free_all(pool_);
+    }
   }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
@@ -111,6 +119,9 @@ class Shard::State {
       case FrameKind::pause:
         counters_.count(frame.parsed.kind == FrameKind::pfc ? Counter::rx_pfc_frames : Counter::rx_pause_frames);
         record_inbound(frame, now);
+        if (network_) {
+          network_->pause_from_node(frame, now);
+        }
         pool_.free(frame);
         return;
       case FrameKind::unparsed:
@@ -197,6 +208,8 @@ class Shard::State {
     if (frame.ghost != no_ghost) {
       if (damage != Drop::none) {
         discard(frame, damage);
+      } else if (network_) {
+        network_->from_node(frame, frame.ghost, now);
       } else {
         deliver_to_ghost(frame, now);
       }
@@ -274,7 +287,15 @@ class Shard::State {
         last_destination_ = destination;
         last_ghost_ = directory_.by_mac(destination);
       }
-      if (last_ghost_ != no_ghost) {
+      if (network_ && (last_ghost_ != no_ghost || !bridge_.knows(destination))) {
+        const GhostId from = frame->ghost;
+        if (last_ghost_ != no_ghost) {
+          frame->ghost = last_ghost_;
+          network_->from_ghost(*frame, from, last_ghost_, now);
+        } else {
+          network_->from_ghost(*frame, from, std::nullopt, now);
+        }
+      } else if (last_ghost_ != no_ghost) {
         frame->ghost = last_ghost_;
         deliver_to_ghost(*frame, now);
         delivered = true;
@@ -285,6 +306,33 @@ class Shard::State {
       }
     }
     return delivered;
+  }
+
+  // --- the emulated network ---
+
+  void on_crossed(Frame& frame, bool at_node, Instant now) noexcept override {
+    if (at_node) {
+      to_node_.submit(frame, frame.ghost, now);
+    } else {
+      deliver_to_ghost(frame, now);
+    }
+  }
+  void on_lost(Frame& frame, Drop why, Instant now) noexcept override {
+    frame.treatment.dropped = why;
+    record_outbound(frame, now);
+    discard(frame, why);
+  }
+  void on_pause(const switching::PauseFrame& pause, Instant now) noexcept override {
+    Frame* frame = pool_.alloc(wire::l3_frame_max);
+    if (frame == nullptr) {
+      counters_.count(Drop::frame_pool_empty);
+      return;
+    }
+    constexpr Mac switch_mac{{0x02, 0x4e, 0x42, 0xff, 0xff, 0xff}};
+    frame->size =
+        static_cast<std::uint32_t>(wire::build_pfc(frame->bytes(), switch_mac, pause.class_enable, pause.quanta));
+    counters_.count(Counter::tx_pfc_frames);
+    transmit(*frame, now);
   }
 
   // --- out ---
@@ -378,6 +426,7 @@ class Shard::State {
   ghost::StreamPorts stream_ports_;
   StaticEndpoints static_;
   Bridge bridge_;
+  std::unique_ptr<EmulatedNetwork> network_;
   FromNodeSink from_node_sink_{*this};
   ToNodeSink to_node_sink_{*this};
   fabric::Impairment from_node_;

@@ -6,6 +6,7 @@
 #include "wire/build_l3.hpp"
 #include "wire/ethernet.hpp"
 #include "wire/ip.hpp"
+#include "wire/mac_control.hpp"
 
 namespace nbx::test {
 namespace {
@@ -25,9 +26,12 @@ Bytes arp_request(const Mac& mac, const IpAddress& ip, const IpAddress& target) 
   return bytes;
 }
 
-Bytes roce_send(const IpAddress& to, Qpn qpn, std::size_t payload) {
-  const wire::Encapsulation encapsulation(
-      {.source_mac = node_mac, .destination_mac = ghost_mac, .source_ip = node_ip, .destination_ip = to});
+Bytes roce_send(const IpAddress& to, Qpn qpn, std::size_t payload, std::uint8_t traffic_class = 0) {
+  const wire::Encapsulation encapsulation({.source_mac = node_mac,
+                                           .destination_mac = ghost_mac,
+                                           .source_ip = node_ip,
+                                           .destination_ip = to,
+                                           .traffic_class = traffic_class});
   Bytes bytes(encapsulation.frame_size(payload));
   encapsulation.begin(bytes, {.opcode = wire::Opcode::rc_send_only, .dest_qpn = qpn, .ack_request = true}, payload);
   encapsulation.seal(bytes, payload);
@@ -211,6 +215,101 @@ TEST(Shard, ForwardsBetweenPortsAndLearnsWhoIsWhere) {
   ASSERT_EQ(sent.size(), 1U);
   EXPECT_EQ(wire::destination_mac(sent[0].bytes), other_mac);
   EXPECT_EQ(wire::source_mac(sent[0].bytes), ghost_mac);
+}
+
+// --- with a network between the port and the ghost: one switch, cables of 1 us, 500 ns in the switch ---
+
+pipeline::ShardPlan plan_with_switch(BitRate node_rate, BitRate ghost_rate) {
+  pipeline::ShardPlan plan = one_ghost_plan();
+  plan.network.emplace();
+  switching::Topology& topology = plan.network->topology;
+  topology.add_host("node");
+  topology.add_host("g0");
+  topology.add_switch("s0");
+  topology.connect_host(0, 0, {node_rate, 1us});
+  topology.connect_host(1, 0, {ghost_rate, 1us});
+  plan.network->node = 0;
+  plan.network->ghosts = {1};
+  plan.network->spec.switches.buffer.size_bytes = 1U << 20U;
+  plan.network->spec.switches.latency = 500ns;
+  for (std::uint8_t dscp = 0; dscp < 64; ++dscp) {
+    plan.network->priority[dscp] = dscp / 8;
+  }
+  return plan;
+}
+constexpr Duration smallest_frame_at_10g{(60 + 24) * 8 * 100};  // 67.2 ns
+
+TEST(ShardNetwork, AFrameTakesTheTimeOfCablesSwitchAndLines) {
+  ShardRig rig(plan_with_switch(BitRate::gbps(10), BitRate::gbps(10)));
+  rig.receive(arp_request(node_mac, node_ip, ghost_ip));  // to all: not through the network, its answer is
+  rig.run_for(1ms);
+  const auto sent = rig.take_sent();
+  ASSERT_EQ(sent.size(), 1U);
+  EXPECT_EQ(sent[0].at, Instant{} + Duration{2us} + Duration{500ns} + 2 * smallest_frame_at_10g);
+}
+
+TEST(ShardNetwork, PfcOfTheNodeHoldsThatPriorityForItsQuanta) {
+  for (const unsigned priority : {0U, 1U}) {
+    ShardRig rig(plan_with_switch(BitRate::gbps(10), BitRate::gbps(10)));
+    Bytes pfc(wire::l3_frame_max);
+    std::array<std::uint16_t, 8> quanta{};
+    quanta[priority] = 1000;
+    pfc.resize(wire::build_pfc(pfc, node_mac, static_cast<std::uint8_t>(1U << priority), quanta));
+    rig.receive(pfc);
+    rig.run_for(2us);
+    rig.receive(arp_request(node_mac, node_ip, ghost_ip));  // priority 0
+    rig.run_for(1ms);
+    const auto sent = rig.take_sent();
+    ASSERT_EQ(sent.size(), 1U);
+    const Instant at_switch = Instant{} + Duration{2us} + smallest_frame_at_10g + Duration{1500ns};
+    const Instant resumed = Instant{} + smallest_frame_at_10g + Duration{1us} + Duration{1000 * 51'200};
+    EXPECT_EQ(sent[0].at, (priority == 0 ? resumed : at_switch) + smallest_frame_at_10g + Duration{1us});
+  }
+}
+
+TEST(ShardNetwork, TheSwitchPausesTheNodeAndLosesNothing) {
+  pipeline::ShardPlan plan = plan_with_switch(BitRate::gbps(100), BitRate::gbps(1));
+  plan.network->spec.switches.buffer.priority[3] = {
+      .lossless = true, .headroom_bytes = 100'000, .xoff_bytes = 5'000, .xon_bytes = 2'000};
+  ShardRig rig(plan);
+  for (int i = 0; i < 40; ++i) {
+    rig.receive(roce_send(ghost_ip, Qpn{0x11}, 1024, 24 << 2));  // DSCP 24: priority 3
+  }
+  rig.run_for(10ms);
+  EXPECT_EQ(rig.count(Drop::qp_unknown), 40U) << "all have come";
+  const auto sent = rig.take_sent();
+  ASSERT_GE(sent.size(), 2U);
+  EXPECT_EQ(rig.count(Counter::tx_pfc_frames), sent.size());
+  wire::Parsed parsed;
+  ASSERT_EQ(wire::parse(sent[0].bytes, {}, parsed), Drop::none);
+  ASSERT_EQ(parsed.kind, wire::FrameKind::pfc);
+  const auto& first = *overlay<wire::PfcControl>(ConstBytes{sent.front().bytes}.subspan(parsed.l3_offset));
+  EXPECT_EQ(first.class_enable.value(), 1U << 3U);
+  EXPECT_EQ(first.quanta[3].value(), 0xffff);
+  const auto& last = *overlay<wire::PfcControl>(ConstBytes{sent.back().bytes}.subspan(parsed.l3_offset));
+  EXPECT_EQ(last.quanta[3].value(), 0) << "goes on";
+}
+
+TEST(ShardNetwork, TheRampDropsWhatIsNotEcnCapable) {
+  for (const std::uint8_t ect : {0, 2}) {
+    pipeline::ShardPlan plan = plan_with_switch(BitRate::gbps(100), BitRate::gbps(1));
+    plan.network->spec.switches.ecn[0] = {.enabled = true, .kmin_bytes = 0, .kmax_bytes = 1, .pmax_ppm = 1'000'000};
+    ShardRig rig(plan);
+    for (int i = 0; i < 10; ++i) {
+      rig.receive(roce_send(ghost_ip, Qpn{0x11}, 1024, ect));
+    }
+    rig.run_for(10ms);
+    EXPECT_EQ(rig.count(Drop::qp_unknown) + rig.count(Drop::network_red), 10U);
+    EXPECT_EQ(rig.count(Drop::network_red) != 0, ect == 0);
+  }
+}
+
+TEST(ShardNetwork, KeepsNoFrameWhenItEnds) {
+  ShardRig rig(plan_with_switch(BitRate::gbps(100), BitRate::gbps(1)));
+  for (int i = 0; i < 10; ++i) {
+    rig.receive(roce_send(ghost_ip, Qpn{0x11}, 1024));
+  }
+  EXPECT_EQ(rig.outstanding_after_end(), 0U);
 }
 
 TEST(Shard, KeepsNoFrameWhenItEnds) {

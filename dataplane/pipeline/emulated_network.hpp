@@ -1,0 +1,62 @@
+// The network between a port and its ghosts, when the cluster file has one: frames wait in the queues of its switches
+// as packets. The port's cable and every ghost are hosts of it. What the profile does, it does at the port.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/rng.hpp"
+#include "frame/pool.hpp"
+#include "switching/network.hpp"
+
+namespace nbx::pipeline {
+
+struct NetworkPlan {
+  switching::Topology topology;
+  switching::NetworkSpec spec;
+  switching::HostId node = 0;               // the real node's place
+  std::vector<switching::HostId> ghosts;    // by GhostId
+  std::array<std::uint8_t, 64> priority{};  // by DSCP; frames without IP have that of DSCP 0
+  std::uint32_t packets = 65'536;           // in the network at once; beyond: Drop::network_full
+};
+
+class EmulatedNetwork {
+ public:
+  class User {
+   public:
+    /// `frame` has come to its ghost, or, with `at_node`, to the real node's end; marked CE if a switch did.
+    virtual void on_crossed(Frame& frame, bool at_node, Instant now) noexcept = 0;
+    /// A switch, or the network as a whole, has dropped `frame`.
+    virtual void on_lost(Frame& frame, Drop why, Instant now) noexcept = 0;
+    /// The switch at the real node's cable pauses it.
+    virtual void on_pause(const switching::PauseFrame& pause, Instant now) noexcept = 0;
+
+   protected:
+    ~User() = default;
+  };
+
+  EmulatedNetwork(const NetworkPlan& plan, Wheel& wheel, const Rng& rng, User& user);
+  ~EmulatedNetwork();
+  EmulatedNetwork(const EmulatedNetwork&) = delete;
+  EmulatedNetwork& operator=(const EmulatedNetwork&) = delete;
+  EmulatedNetwork(EmulatedNetwork&&) = delete;
+  EmulatedNetwork& operator=(EmulatedNetwork&&) = delete;
+
+  /// Takes ownership. A ghost's frame is on its way to the real node, or to the ghost `to`.
+  void from_node(Frame& frame, GhostId to, Instant now) noexcept;
+  void from_ghost(Frame& frame, GhostId from, std::optional<GhostId> to, Instant now) noexcept;
+  /// A MAC control frame of kind pfc or pause from the real node: what the switch does with it.
+  void pause_from_node(const Frame& frame, Instant now) noexcept;
+  /// Frames that wait go back to `pool`.
+  void free_all(FramePool& pool) noexcept;
+
+  [[nodiscard]] const switching::Network& network() const noexcept;
+
+ private:
+  class State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace nbx::pipeline
