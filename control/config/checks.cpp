@@ -5,6 +5,7 @@
 #include <set>
 
 #include "config/cluster_keys.hpp"
+#include "switching/check.hpp"
 
 namespace nbx::config {
 namespace {
@@ -325,6 +326,50 @@ std::size_t count_hosts(const Nccl& nccl, const ClusterConfig& config, Diagnosti
   return count;
 }
 
+void check_priorities(const Network& network, Diagnostics& out) {
+  std::set<unsigned> priorities;
+  std::set<unsigned> dscps;
+  for (const PriorityClass& x : network.priorities) {
+    if (!priorities.insert(*x.priority).second) {
+      out.push_back({x.priority.pos, "priority " + std::to_string(*x.priority) + " is there already"});
+    }
+    for (const std::uint8_t dscp : x.dscp) {
+      if (!dscps.insert(dscp).second) {
+        out.push_back({x.priority.pos, "DSCP " + std::to_string(dscp) + " belongs to another priority already"});
+      }
+    }
+    if (x.ecn && x.ecn->kmin.value > x.ecn->kmax.value) {
+      out.push_back({x.priority.pos, "'kmin' is more than 'kmax'"});
+    }
+  }
+}
+
+void check_network(const Network& network, const ClusterConfig& config, Diagnostics& out) {
+  const SourcePos& pos = network.topology.pos;
+  check_priorities(network, out);
+  if (config.ports.size() != 1) {
+    out.push_back({pos, "a network is behind one port; there are " + std::to_string(config.ports.size())});
+    return;
+  }
+  const auto* tree = std::get_if<FatTree>(&*network.topology);
+  if (tree != nullptr && tree->k % 2 != 0) {
+    out.push_back({pos, "'k' of a fat tree is even"});
+    return;
+  }
+  const switching::Topology topology = topology_of(network);
+  if (topology.hosts.size() < network.hosts) {
+    out.push_back({pos, "the topology has " + std::to_string(topology.hosts.size()) + " hosts; the real node and " +
+                            std::to_string(network.hosts - 1) + " ghosts need " + std::to_string(network.hosts)});
+    return;
+  }
+  const std::uint32_t max_frame = *config.ports.front().mtu + frame_headers;
+  for (const switching::Finding& finding : switching::check(topology, spec_of(network, max_frame), max_frame)) {
+    if (finding.fatal) {
+      out.push_back({pos, finding.text});
+    }
+  }
+}
+
 void check_nccl(const Nccl& nccl, const ClusterConfig& config, Diagnostics& out) {
   const std::size_t hosts = count_hosts(nccl, config, out);
   const nccl::ServiceOptions& options = nccl.options;
@@ -369,6 +414,9 @@ void check_cluster(const ClusterConfig& config, Diagnostics& out) {
   check_memory(config, out);
   if (config.transport.dcqcn && config.transport.line_rate.unlimited()) {
     out.push_back({config.transport.dcqcn->pos, "'dcqcn' needs 'line_rate', the rate that it starts from"});
+  }
+  if (config.network) {
+    check_network(*config.network, config, out);
   }
   if (config.nccl) {
     check_nccl(*config.nccl, config, out);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cc/params.hpp"
+#include "config/network.hpp"
 #include "config/profile.hpp"
 #include "config/scalar.hpp"
 #include "config/source.hpp"
@@ -246,6 +247,7 @@ struct ClusterConfig {
   Transport transport;
   rdma::CmConfig cm;
   std::optional<Nccl> nccl;
+  std::optional<Network> network;
   std::optional<Capture> capture;
   std::string control_socket;  // empty: the default of the daemon
   Memory memory;

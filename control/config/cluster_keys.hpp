@@ -3,6 +3,7 @@
 
 #include "config/cluster.hpp"
 #include "config/keys.hpp"
+#include "config/network_keys.hpp"
 #include "config/profile_keys.hpp"
 
 namespace nbx::config {
@@ -543,6 +544,7 @@ void describe(V& v, ClusterConfig& x) {
   v.field("transport", x.transport, "RDMA transport of the ghosts.");
   v.field("cm", x.cm, "Communication management of the ghosts.");
   v.field("nccl", x.nccl, "NCCL ranks of the ghosts.", {.fallback = "none"});
+  v.field("network", x.network, "Switches between the port and its ghosts.", {.fallback = "none"});
   v.field("capture", x.capture, "Capture from the start.", {.fallback = "none"});
   ControlKeys control{x.control_socket};
   v.field("control", control, "Control socket.");

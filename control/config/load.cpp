@@ -243,6 +243,9 @@ void complete(ClusterConfig& config, Diagnostics& out) {
     }
   }
   config.ghosts = expand(std::move(config.ghosts), out);
+  if (config.network) {
+    config.network->hosts = static_cast<std::uint32_t>(config.ghosts.size()) + 1;
+  }
   if (config.nccl) {
     complete_nccl(*config.nccl, out);
   }

@@ -215,6 +215,25 @@ std::optional<rdma::RateLimit> make_rate_limit(const config::Transport& transpor
   return out;
 }
 
+pipeline::NetworkPlan make_network(const config::Network& network, std::uint32_t max_frame) {
+  pipeline::NetworkPlan out;
+  out.topology = config::topology_of(network);
+  out.spec = config::spec_of(network, max_frame);
+  for (std::uint32_t host = 1; host < network.hosts; ++host) {
+    out.ghosts.push_back(host);
+  }
+  for (std::size_t dscp = 0; dscp < out.priority.size(); ++dscp) {
+    out.priority[dscp] = static_cast<std::uint8_t>(dscp / switching::priorities);
+  }
+  for (const config::PriorityClass& x : network.priorities) {
+    for (const std::uint8_t dscp : x.dscp) {
+      out.priority[dscp] = *x.priority;
+    }
+  }
+  out.packets = network.frames;
+  return out;
+}
+
 pipeline::ShardPlan make_plan(const config::Port& port, PortId id, const ClusterConfig& config) {
   pipeline::ShardPlan out;
   out.port = id;
@@ -232,6 +251,9 @@ pipeline::ShardPlan make_plan(const config::Port& port, PortId id, const Cluster
     }
   }
   out.profile = make_profile(port.profile, port, config);
+  if (config.network) {
+    out.network = make_network(*config.network, *port.mtu + config::frame_headers);
+  }
   out.transport.send_cnp = config.transport.cnp;
   out.transport.cnp_interval = config.transport.cnp_interval;
   out.transport.cnp_scope = config.transport.cnp_scope;

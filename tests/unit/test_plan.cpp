@@ -54,6 +54,24 @@ TEST(Plan, Ports) {
   EXPECT_EQ(plans[0].cm.response_timeout, 18);
 }
 
+TEST(Plan, Network) {
+  const auto plans = plans_of("network.yaml");
+  ASSERT_EQ(plans.size(), 1U);
+  ASSERT_TRUE(plans[0].network);
+  const pipeline::NetworkPlan& network = *plans[0].network;
+  EXPECT_EQ(network.topology.switches.size(), 4U);
+  EXPECT_EQ(network.topology.cables.size(), 8U + 4U);
+  EXPECT_EQ(network.node, 0U);
+  EXPECT_EQ(network.ghosts, (std::vector<switching::HostId>{1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(network.priority[26], 3);
+  EXPECT_EQ(network.priority[40], 5) << "DSCP / 8";
+  const switching::PriorityBufferSpec& lossless = network.spec.switches.buffer.priority[3];
+  EXPECT_TRUE(lossless.lossless);
+  // 400 Gb/s x (2 x 1 us + 500 ns) = 125,000 bytes, and three frames of MTU 4200 with headers, preamble, FCS and gap.
+  EXPECT_EQ(lossless.headroom_bytes, 125'000U + 3 * (4200 + 22 + 24));
+  EXPECT_EQ(network.spec.switches.ecn[3].pmax_ppm, 200'000U);
+}
+
 TEST(Plan, GhostsWithACountCountUp) {
   const auto plans = plans_of("full.yaml");
   ASSERT_EQ(plans[1].ghosts.size(), 3U);

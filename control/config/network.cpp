@@ -1,0 +1,83 @@
+#include "config/network.hpp"
+
+#include <algorithm>
+
+namespace nbx::config {
+
+namespace {
+
+struct Builder {
+  const Network& network;
+  [[nodiscard]] switching::CableSpec host() const { return {network.host_rate, network.propagation}; }
+  [[nodiscard]] switching::CableSpec fabric() const { return {network.fabric_rate, network.propagation}; }
+
+  switching::Topology operator()(const Rack& /*rack*/) const { return switching::rack(network.hosts, host()); }
+  switching::Topology operator()(const LeafSpine& x) const {
+    return switching::leaf_spine({.leaves = x.leaves,
+                                  .spines = x.spines,
+                                  .hosts_per_leaf = x.hosts_per_leaf,
+                                  .parallel = x.parallel,
+                                  .host_cable = host(),
+                                  .fabric_cable = fabric()});
+  }
+  switching::Topology operator()(const FatTree& x) const { return switching::fat_tree(x.k, fabric()); }
+  switching::Topology operator()(const RailOptimized& x) const {
+    return switching::rail_optimized({.nodes = x.nodes,
+                                      .rails = x.rails,
+                                      .nodes_per_group = x.nodes_per_group,
+                                      .spines = x.spines,
+                                      .host_cable = host(),
+                                      .fabric_cable = fabric()});
+  }
+  switching::Topology operator()(const Dragonfly& x) const {
+    return switching::dragonfly(x.hosts_per_router, x.routers_per_group, x.global_links, fabric());
+  }
+};
+
+std::uint32_t bytes(ByteCount count) {
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(count.value, UINT32_MAX));
+}
+
+}  // namespace
+
+switching::Topology topology_of(const Network& network) { return std::visit(Builder{network}, *network.topology); }
+
+switching::NetworkSpec spec_of(const Network& network, std::uint32_t max_frame) {
+  switching::NetworkSpec out;
+  out.path_choice = network.path_choice;
+  out.polarised = network.polarised;
+  switching::SwitchSpec& switches = out.switches;
+  switches.buffer.size_bytes = network.buffer.value;
+  switches.latency = network.latency;
+  switches.pfc_quanta = network.pfc_quanta;
+  if (network.watchdog) {
+    switches.watchdog = {network.watchdog->detection_time, network.watchdog->restoration_time,
+                         network.watchdog->action};
+  }
+  const BitRate fastest = std::max(network.host_rate, network.fabric_rate);
+  for (const PriorityClass& x : network.priorities) {
+    switching::PriorityBufferSpec& buffer = switches.buffer.priority[*x.priority];
+    buffer.lossless = x.lossless;
+    buffer.alpha_log2 = static_cast<std::int8_t>(-static_cast<int>(x.alpha_shift));
+    buffer.reserved_bytes = bytes(x.reserved);
+    buffer.queue_limit_bytes = bytes(x.queue_limit);
+    if (x.lossless) {
+      buffer.headroom_bytes = x.headroom
+                                  ? bytes(*x.headroom)
+                                  : switching::headroom_for(fastest, network.propagation, network.latency, max_frame);
+      buffer.xoff_bytes = bytes(x.xoff);
+      buffer.xon_bytes = bytes(x.xon);
+    }
+    switches.scheduler.quantum_bytes[*x.priority] = bytes(x.quantum);
+    if (x.ecn) {
+      switches.ecn[*x.priority] = {.enabled = true,
+                                   .kmin_bytes = bytes(x.ecn->kmin),
+                                   .kmax_bytes = bytes(x.ecn->kmax),
+                                   .pmax_ppm = static_cast<std::uint32_t>(x.ecn->pmax.value * 1e6),
+                                   .ewma_shift = x.ecn->ewma_shift};
+    }
+  }
+  return out;
+}
+
+}  // namespace nbx::config

@@ -1,0 +1,89 @@
+// The emulated network of a cluster file: what lies between a port's cable and its ghosts.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "config/scalar.hpp"
+#include "config/source.hpp"
+#include "switching/network.hpp"
+
+namespace nbx::config {
+
+struct Rack {};
+struct LeafSpine {
+  std::uint32_t leaves = 2;
+  std::uint32_t spines = 2;
+  std::uint32_t hosts_per_leaf = 8;
+  std::uint32_t parallel = 1;
+};
+struct FatTree {
+  std::uint32_t k = 4;
+};
+struct RailOptimized {
+  std::uint32_t nodes = 2;
+  std::uint32_t rails = 8;
+  std::uint32_t nodes_per_group = 2;
+  std::uint32_t spines = 2;
+};
+struct Dragonfly {
+  std::uint32_t hosts_per_router = 1;
+  std::uint32_t routers_per_group = 2;
+  std::uint32_t global_links = 1;
+};
+/// The real node is host 0, the ghosts follow in the order of the file.
+using Shape = std::variant<Rack, LeafSpine, FatTree, RailOptimized, Dragonfly>;
+
+struct EcnThresholds {
+  ByteCount kmin;
+  ByteCount kmax;
+  Probability pmax{1};
+  std::uint8_t ewma_shift = 0;
+};
+
+/// How every switch treats one priority.
+struct PriorityClass {
+  Located<std::uint8_t> priority;
+  std::vector<std::uint8_t> dscp;
+  bool lossless = false;
+  std::uint8_t alpha_shift = 0;
+  ByteCount reserved;
+  ByteCount queue_limit;
+  std::optional<ByteCount> headroom;
+  ByteCount xoff;
+  ByteCount xon{4096};
+  ByteCount quantum;
+  std::optional<EcnThresholds> ecn;
+};
+
+struct Watchdog {
+  Duration detection_time{};
+  Duration restoration_time = std::chrono::milliseconds{200};
+  switching::WatchdogAction action = switching::WatchdogAction::drop;
+};
+
+struct Network {
+  Located<Shape> topology;
+  std::uint32_t hosts = 0;  // the real node and the ghosts: set by load_cluster
+  BitRate host_rate = BitRate::gbps(100);
+  BitRate fabric_rate = BitRate::gbps(100);
+  Duration propagation = std::chrono::nanoseconds{500};
+  Duration latency = std::chrono::nanoseconds{600};
+  ByteCount buffer{16U << 20U};
+  switching::PathChoice path_choice = switching::PathChoice::ecmp;
+  bool polarised = false;
+  std::uint16_t pfc_quanta = 0xffff;
+  std::vector<PriorityClass> priorities;
+  std::optional<Watchdog> watchdog;
+  std::uint32_t frames = 65'536;
+};
+
+inline constexpr std::uint32_t frame_headers = 14 + 2 * 4;  // on top of the MTU: Ethernet, two tags
+
+[[nodiscard]] switching::Topology topology_of(const Network& network);
+/// `max_frame`: the largest frame, without FCS.
+[[nodiscard]] switching::NetworkSpec spec_of(const Network& network, std::uint32_t max_frame);
+
+}  // namespace nbx::config

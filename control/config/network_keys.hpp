@@ -1,0 +1,124 @@
+// The keys of `network:`.
+#pragma once
+
+#include "config/keys.hpp"
+#include "config/network.hpp"
+
+namespace nbx::config {
+
+template <>
+struct Words<switching::PathChoice> {
+  using enum switching::PathChoice;
+  static constexpr auto table =
+      words<switching::PathChoice>({{"ecmp", ecmp}, {"spray", spray}, {"adaptive", adaptive}});
+};
+template <>
+struct Words<switching::WatchdogAction> {
+  using enum switching::WatchdogAction;
+  static constexpr auto table = words<switching::WatchdogAction>({{"drop", drop}, {"forward", forward}});
+};
+
+template <class V>
+void describe(V& v, Rack& /*x*/) {
+  v.about({.name = "rack", .doc = ""});
+}
+template <class V>
+void describe(V& v, LeafSpine& x) {
+  v.about({.name = "leaf-spine", .doc = "Every leaf has cables to every spine."});
+  v.field("leaves", x.leaves, "Leaf switches.", {.limits = {.min = 1, .max = 1024}});
+  v.field("spines", x.spines, "Spine switches.", {.limits = {.min = 1, .max = 256}});
+  v.field("hosts_per_leaf", x.hosts_per_leaf, "Hosts at each leaf.", {.limits = {.min = 1, .max = 1024}});
+  v.field("parallel", x.parallel, "Cables between a leaf and a spine.", {.limits = {.min = 1, .max = 64}});
+}
+template <class V>
+void describe(V& v, FatTree& x) {
+  v.about({.name = "fat tree", .doc = "k pods, k^3 / 4 hosts (Al-Fares et al., 2008).", .shorthand = "k"});
+  v.field("k", x.k, "Ports of every switch, an even number.", {.limits = {.min = 2, .max = 32}});
+}
+template <class V>
+void describe(V& v, RailOptimized& x) {
+  v.about({.name = "rail-optimized", .doc = "Port r of every node of a group is at the group's leaf r."});
+  v.field("nodes", x.nodes, "Nodes.", {.limits = {.min = 1, .max = 4096}});
+  v.field("rails", x.rails, "Ports of a node; host n * rails + r is port r of node n.",
+          {.limits = {.min = 1, .max = 64}});
+  v.field("nodes_per_group", x.nodes_per_group, "Nodes that share their leaves.", {.limits = {.min = 1, .max = 1024}});
+  v.field("spines", x.spines, "Spine switches.", {.limits = {.min = 1, .max = 256}});
+}
+template <class V>
+void describe(V& v, Dragonfly& x) {
+  v.about({.name = "dragonfly", .doc = "Groups of routers, one cable between any two groups (Kim et al., 2008)."});
+  v.field("hosts_per_router", x.hosts_per_router, "Hosts at each router (p).", {.limits = {.min = 1, .max = 64}});
+  v.field("routers_per_group", x.routers_per_group, "Routers of a group, all connected (a).",
+          {.limits = {.min = 1, .max = 64}});
+  v.field("global_links", x.global_links, "Cables from a router to other groups (h).",
+          {.limits = {.min = 1, .max = 64}});
+}
+template <class V>
+void describe(V& v, Shape& x) {
+  v.about({.name = "topology",
+           .doc = "Which switches there are. The real node is host 0, the ghosts follow.",
+           .bare_names = true});
+  v.choice(x, {}, alternative<Rack>("rack", "One switch."), alternative<LeafSpine>("leaf_spine", "Two stages."),
+           alternative<FatTree>("fat_tree", "Three stages of equal switches."),
+           alternative<RailOptimized>("rail_optimized", "Two stages, a leaf for each rail."),
+           alternative<Dragonfly>("dragonfly", "Groups without a second stage."));
+}
+template <class V>
+void describe(V& v, EcnThresholds& x) {
+  v.about({.name = "ecn ramp",
+           .doc = "Frames are marked with a chance that rises from 0 at `kmin` to `pmax` at `kmax`; "
+                  "above, all are. What is not ECN-capable is dropped in their place, unless the "
+                  "priority is lossless."});
+  v.field("kmin", x.kmin, "Bytes in the queue.", {.required = true});
+  v.field("kmax", x.kmax, "Bytes in the queue.", {.required = true});
+  v.field("pmax", x.pmax, "At `kmax`.");
+  v.field("ewma_shift", x.ewma_shift, "0: the queue as it is; n: an average that moves by 2^-n of the difference.",
+          {.limits = {.max = 16}});
+}
+template <class V>
+void describe(V& v, PriorityClass& x) {
+  v.about({.name = "priority", .doc = "How every switch treats one priority."});
+  v.field("priority", x.priority, "Which.", {.required = true, .limits = {.max = 7}});
+  v.field("dscp", x.dscp, "The DSCPs that belong to it.",
+          {.one_or_many = true, .limits = {.max = 63}, .fallback = "DSCP / 8"});
+  v.field("lossless", x.lossless, "Whether its senders are paused (PFC) rather than its frames dropped.");
+  v.field("alpha_shift", x.alpha_shift, "A queue may hold 2^-n of the free shared buffer.", {.limits = {.max = 7}});
+  v.field("reserved", x.reserved, "Of the buffer, for each ingress port.");
+  v.field("queue_limit", x.queue_limit, "Lossy: longest queue; 0: the dynamic threshold alone.");
+  v.field("headroom", x.headroom, "Lossless: for each ingress port, for what comes after the pause.",
+          {.fallback = "what the cable needs"});
+  v.field("xoff", x.xoff, "Lossless: an ingress port with more pauses its sender; 0: the dynamic threshold.");
+  v.field("xon", x.xon, "Lossless: so far below, it may go on.");
+  v.field("quantum", x.quantum, "Bytes in a turn of deficit round robin; 0: strict.");
+  v.field("ecn", x.ecn, "Marking.", {.fallback = "none"});
+}
+template <class V>
+void describe(V& v, Watchdog& x) {
+  v.about(
+      {.name = "pfc watchdog", .doc = "What becomes of a priority that stays paused.", .shorthand = "detection_time"});
+  v.field("detection_time", x.detection_time, "Paused so long, with frames waiting.",
+          {.required = true, .limits = {.min = 1}});
+  v.field("restoration_time", x.restoration_time, "Without a pause for so long, all is as before.");
+  v.field("action", x.action, "`drop` what waits and comes, or `forward` it in spite of the pause.");
+}
+template <class V>
+void describe(V& v, Network& x) {
+  v.about({.name = "network",
+           .doc = "Switches and cables between the port and its ghosts. One port only. See the page on the fabric."});
+  v.field("topology", x.topology, "Which switches and cables.", {.required = true});
+  v.field("host_rate", x.host_rate, "Of the cables to hosts.", {.limits = {.min = 1}});
+  v.field("fabric_rate", x.fabric_rate, "Of the cables between switches.", {.limits = {.min = 1}});
+  v.field("propagation", x.propagation, "Of every cable.");
+  v.field("latency", x.latency, "Of a switch, from the last bit in to the decision.");
+  v.field("buffer", x.buffer, "Of every switch, shared by its ports.", {.limits = {.min = 1}});
+  v.field("path_choice", x.path_choice,
+          "Among equally short ways: by the flow's hash, by chance for each frame, or the shortest queue.");
+  v.field("polarised", x.polarised, "Every switch hashes alike.");
+  v.field("pfc_quanta", x.pfc_quanta, "Of the pauses that switches send; refreshed before they are over.",
+          {.limits = {.min = 2}});
+  v.field("priorities", x.priorities, "What is not a lossy, strict priority with default thresholds.");
+  v.field("watchdog", x.watchdog, "Of every port.", {.fallback = "none"});
+  v.field("frames", x.frames, "Under way at once; beyond, frames are lost.", {.limits = {.min = 64, .max = 1U << 22U}});
+}
+
+}  // namespace nbx::config
