@@ -1,0 +1,62 @@
+"""An emulated network between a Linux kernel and ghosts: the kernel's own ping measures its cables. Needs root, for
+network namespaces."""
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from nbxd import Nbxd, run  # noqa: E402
+
+NODE, EMULATOR = f"nbx-net-node-{os.getpid()}", f"nbx-net-emu-{os.getpid()}"
+CABLE_MS = 2
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for network namespaces")
+
+CLUSTER = """
+cluster: two-leaves
+ports:
+  - {{name: p0, device: "net_af_packet0,iface=emu0", mtu: 1500}}
+ghosts:
+  - {{name: near, addresses: [10.77.0.2/24]}}
+  - {{name: far, addresses: [10.77.0.3/24]}}
+network:
+  topology: {{leaf_spine: {{leaves: 2, spines: 2, hosts_per_leaf: 2}}}}
+  propagation: {cable_ms}ms
+memory: {{size: 64MiB}}
+control: {{socket: {folder}/nbxd.sock}}
+"""
+
+
+@pytest.fixture
+def nbxd(tmp_path):
+    for name in (NODE, EMULATOR):
+        run("ip", "netns", "add", name)
+    try:
+        run("ip", "-n", EMULATOR, "link", "add", "emu0", "type", "veth", "peer", "name", "eth0", "netns", NODE)
+        run("ip", "-n", EMULATOR, "link", "set", "emu0", "up")
+        run("ip", "-n", NODE, "address", "add", "10.77.0.1/24", "dev", "eth0")
+        run("ip", "-n", NODE, "link", "set", "eth0", "up")
+        (tmp_path / "cluster.yaml").write_text(CLUSTER.format(folder=tmp_path, cable_ms=CABLE_MS))
+        one = Nbxd(EMULATOR, tmp_path)
+        one.start()
+        yield one
+        one.stop()
+    finally:
+        for name in (NODE, EMULATOR):
+            run("ip", "netns", "delete", name)
+
+
+def shortest_ms(address):
+    said = run("ip", "netns", "exec", NODE, "ping", "-n", "-c", 10, "-i", "0.2", "-W", "2", address).stdout
+    return min(float(time_ms) for time_ms in re.findall(r"time=([\d.]+)", said))
+
+
+def test_a_ping_takes_as_long_as_its_cables(nbxd):
+    near, far = shortest_ms("10.77.0.2"), shortest_ms("10.77.0.3")
+    assert near >= 2 * 2 * CABLE_MS, "node, leaf, ghost and back"
+    assert far >= 2 * 4 * CABLE_MS, "node, leaf, spine, leaf, ghost and back"
+    assert far - near >= 2 * CABLE_MS, "two cables more in each direction, less what the machine is late"
+    assert not [name for name in nbxd.ask("counters") if name.startswith("network_") and nbxd.ask("counters")[name]]
