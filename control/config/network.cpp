@@ -44,7 +44,7 @@ switching::Topology topology_of(const Network& network) { return std::visit(Buil
 
 switching::NetworkSpec spec_of(const Network& network, std::uint32_t max_frame) {
   switching::NetworkSpec out;
-  out.path_choice = network.path_choice;
+  out.paths = {.choice = network.path_choice, .flowlet_gap = network.flowlet_gap};
   out.polarised = network.polarised;
   switching::SwitchSpec& switches = out.switches;
   switches.buffer.size_bytes = network.buffer.value;

@@ -8,6 +8,7 @@
 
 #include "config/scalar.hpp"
 #include "config/source.hpp"
+#include "switching/class_map.hpp"
 #include "switching/network.hpp"
 
 namespace nbx::config {
@@ -73,6 +74,8 @@ struct Network {
   Duration latency = std::chrono::nanoseconds{600};
   ByteCount buffer{16U << 20U};
   switching::PathChoice path_choice = switching::PathChoice::ecmp;
+  Duration flowlet_gap = std::chrono::microseconds{50};
+  switching::Trust trust = switching::Trust::dscp;
   bool polarised = false;
   std::uint16_t pfc_quanta = 0xffff;
   std::vector<PriorityClass> priorities;

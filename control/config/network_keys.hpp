@@ -10,7 +10,12 @@ template <>
 struct Words<switching::PathChoice> {
   using enum switching::PathChoice;
   static constexpr auto table =
-      words<switching::PathChoice>({{"ecmp", ecmp}, {"spray", spray}, {"adaptive", adaptive}});
+      words<switching::PathChoice>({{"ecmp", ecmp}, {"spray", spray}, {"adaptive", adaptive}, {"flowlet", flowlet}});
+};
+template <>
+struct Words<switching::Trust> {
+  using enum switching::Trust;
+  static constexpr auto table = words<switching::Trust>({{"dscp", dscp}, {"pcp", pcp}});
 };
 template <>
 struct Words<switching::WatchdogAction> {
@@ -111,8 +116,12 @@ void describe(V& v, Network& x) {
   v.field("propagation", x.propagation, "Of every cable.");
   v.field("latency", x.latency, "Of a switch, from the last bit in to the decision.");
   v.field("buffer", x.buffer, "Of every switch, shared by its ports.", {.limits = {.min = 1}});
-  v.field("path_choice", x.path_choice,
-          "Among equally short ways: by the flow's hash, by chance for each frame, or the shortest queue.");
+  v.field(
+      "path_choice", x.path_choice,
+      "Among equally short ways: by the flow's hash, by chance for each frame, the shortest queue for each frame, or "
+      "the shortest queue after a gap in the flow.");
+  v.field("flowlet_gap", x.flowlet_gap, "The gap of `path_choice: flowlet`.", {.limits = {.min = 1}});
+  v.field("trust", x.trust, "What a frame's priority is taken from; `pcp` is that of its VLAN tag.");
   v.field("polarised", x.polarised, "Every switch hashes alike.");
   v.field("pfc_quanta", x.pfc_quanta, "Of the pauses that switches send; refreshed before they are over.",
           {.limits = {.min = 2}});

@@ -222,13 +222,12 @@ pipeline::NetworkPlan make_network(const config::Network& network, std::uint32_t
   for (std::uint32_t host = 1; host < network.hosts; ++host) {
     out.ghosts.push_back(host);
   }
-  for (std::size_t dscp = 0; dscp < out.priority.size(); ++dscp) {
-    out.priority[dscp] = static_cast<std::uint8_t>(dscp / switching::priorities);
-  }
+  out.classes.trust = network.trust;
   for (const config::PriorityClass& x : network.priorities) {
     for (const std::uint8_t dscp : x.dscp) {
-      out.priority[dscp] = *x.priority;
+      out.classes.of_dscp[dscp] = *x.priority;
     }
+    out.classes.lossless |= static_cast<std::uint8_t>(x.lossless ? 1U << *x.priority : 0U);
   }
   out.packets = network.frames;
   return out;

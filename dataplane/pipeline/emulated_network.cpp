@@ -121,13 +121,16 @@ class EmulatedNetwork::State final : public switching::PacketOwner {
       user_.on_lost(frame, Drop::network_full, now);
       return;
     }
-    const std::uint8_t traffic_class = has_ip(frame.parsed) ? frame.parsed.traffic_class : std::uint8_t{0};
+    const wire::Parsed& p = frame.parsed;
+    const bool ip = has_ip(p);
+    const auto dscp = static_cast<std::uint8_t>(ip ? p.traffic_class >> 2U : 64);
+    const auto pcp = static_cast<std::uint8_t>(p.vlan_tci != 0 ? p.vlan_tci >> 13U : 8);
     packet->frame = &frame;
     packet->size = std::max<std::uint32_t>(frame.size, switching::pause_frame_size);
     packet->destination = to.host();
     packet->flow = flow_of(frame);
-    packet->priority = plan_.priority[traffic_class >> 2U];
-    packet->ecn = static_cast<switching::Ecn>(traffic_class & wire::ecn::mask);
+    packet->priority = plan_.classes.priority(pcp, dscp);
+    packet->ecn = static_cast<switching::Ecn>(ip ? p.traffic_class & wire::ecn::mask : 0);
     from.send(*packet, now);
   }
 

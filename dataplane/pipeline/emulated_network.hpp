@@ -2,13 +2,13 @@
 // as packets. The port's cable and every ghost are hosts of it. What the profile does, it does at the port.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "base/rng.hpp"
 #include "frame/pool.hpp"
+#include "switching/class_map.hpp"
 #include "switching/network.hpp"
 
 namespace nbx::pipeline {
@@ -16,10 +16,10 @@ namespace nbx::pipeline {
 struct NetworkPlan {
   switching::Topology topology;
   switching::NetworkSpec spec;
-  switching::HostId node = 0;               // the real node's place
-  std::vector<switching::HostId> ghosts;    // by GhostId
-  std::array<std::uint8_t, 64> priority{};  // by DSCP; frames without IP have that of DSCP 0
-  std::uint32_t packets = 65'536;           // in the network at once; beyond: Drop::network_full
+  switching::HostId node = 0;             // the real node's place
+  std::vector<switching::HostId> ghosts;  // by GhostId
+  switching::ClassMap classes;
+  std::uint32_t packets = 65'536;  // in the network at once; beyond: Drop::network_full
 };
 
 class EmulatedNetwork {

@@ -63,8 +63,8 @@ TEST(Plan, Network) {
   EXPECT_EQ(network.topology.cables.size(), 8U + 4U);
   EXPECT_EQ(network.node, 0U);
   EXPECT_EQ(network.ghosts, (std::vector<switching::HostId>{1, 2, 3, 4, 5, 6, 7}));
-  EXPECT_EQ(network.priority[26], 3);
-  EXPECT_EQ(network.priority[40], 5) << "DSCP / 8";
+  EXPECT_EQ(network.classes.of_dscp[26], 3);
+  EXPECT_EQ(network.classes.of_dscp[40], 5) << "DSCP / 8";
   const switching::PriorityBufferSpec& lossless = network.spec.switches.buffer.priority[3];
   EXPECT_TRUE(lossless.lossless);
   // 400 Gb/s x (2 x 1 us + 500 ns) = 125,000 bytes, and three frames of MTU 4200 with headers, preamble, FCS and gap.

@@ -232,9 +232,6 @@ pipeline::ShardPlan plan_with_switch(BitRate node_rate, BitRate ghost_rate) {
   plan.network->ghosts = {1};
   plan.network->spec.switches.buffer.size_bytes = 1U << 20U;
   plan.network->spec.switches.latency = 500ns;
-  for (std::uint8_t dscp = 0; dscp < 64; ++dscp) {
-    plan.network->priority[dscp] = dscp / 8;
-  }
   return plan;
 }
 constexpr Duration smallest_frame_at_10g{(60 + 24) * 8 * 100};  // 67.2 ns
