@@ -204,6 +204,7 @@ SUITES = [
     Suite("format", "clang-format on every source, shellcheck on every script", formatting, ()),
     Suite("unit", "each rule of a room", meson_suite(BUILD, "unit")),
     Suite("property", "laws that hold for any input", meson_suite(BUILD, "property")),
+    Suite("theory", "the emulated network against theory and published behaviour", meson_suite(BUILD, "theory")),
     Suite("conformance", "captures of the Linux kernel as the oracle", pytest_suite("tests/conformance", 180)),
     Suite("sanitized-unit", "unit under ASan and UBSan", meson_suite(SANITIZED, "unit"), (build_sanitized,)),
     Suite("sanitized-property", "property under ASan and UBSan", meson_suite(SANITIZED, "property"),
