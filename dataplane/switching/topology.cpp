@@ -197,12 +197,12 @@ std::vector<std::vector<std::vector<PortIndex>>> shortest_paths(const Topology& 
       distance = distances(around, usable, home[host]);
     }
     for (SwitchId s = 0; s < around.size(); ++s) {
-      for (PortIndex port = 0; port < around[s].size(); ++port) {
+      for (std::size_t port = 0; port < around[s].size(); ++port) {
         const Topology::End& end = around[s][port].end;
         const bool there = end.host && end.index == host;
         const bool nearer = !end.host && distance[s] != far_away && distance[end.index] + 1 == distance[s];
         if ((there || nearer) && may_use(usable, around[s][port].cable)) {
-          ways[s][host].push_back(port);
+          ways[s][host].push_back(static_cast<PortIndex>(port));
         }
       }
     }
