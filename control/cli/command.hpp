@@ -24,6 +24,7 @@ Body docs(CLI::App& app);
 Body inspect(CLI::App& app);
 Body replay(CLI::App& app);
 Body run(CLI::App& app);
+Body calibrate(CLI::App& app);
 Body workers(CLI::App& app);
 
 // Of a running nbxd.

@@ -196,7 +196,7 @@ Result<pipeline::MakeEnsemble> Emulator::make_nccl(EmulatedPort& port) {
   if (!port.streams) {
     return Error{"NCCL's ranks need TCP, and there is no exception path: " + exception_path_trouble_};
   }
-  auto delay = nccl::make_delay_model(options->delay, options->seed);
+  auto delay = nccl::make_delay_model(options->delay, options->path_mtu, options->seed);
   if (!delay) {
     return delay.error();
   }

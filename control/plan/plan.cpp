@@ -259,6 +259,7 @@ pipeline::ShardPlan make_plan(const config::Port& port, PortId id, const Cluster
   out.transport.rate_limit = make_rate_limit(config.transport);
   out.transport.cnp_traffic_class = static_cast<std::uint8_t>(config.transport.cnp_dscp << 2U);
   out.cm = config.cm;
+  out.beside_tcp_port = config.nccl ? config.nccl->options.announce_port : std::uint16_t{0};
   out.ports = static_cast<std::uint32_t>(config.ports.size());
   return out;
 }

@@ -44,6 +44,19 @@ Frame* frame_from_kernel(ConstBytes packet, const KernelPacket& about, const gho
   return frame;
 }
 
+bool is_tcp_of(const Frame& frame, std::uint16_t port) noexcept {
+  const wire::Parsed& p = frame.parsed;
+  if (p.kind != wire::FrameKind::ip_other || p.l4_offset == 0) {
+    return false;
+  }
+  const ConstBytes bytes = frame.bytes();
+  const std::uint8_t protocol = p.ipv6 ? overlay<wire::Ipv6Header>(bytes.subspan(p.l3_offset))->next_header
+                                       : overlay<wire::Ipv4Header>(bytes.subspan(p.l3_offset))->protocol;
+  const auto* ports = overlay<wire::UdpHeader>(bytes.subspan(p.l4_offset));  // the same place in TCP (RFC 9293 3.1)
+  return protocol == wire::ip_protocol::tcp && ports != nullptr &&
+         (ports->source_port.value() == port || ports->destination_port.value() == port);
+}
+
 void strip_to_ip_packet(Frame& frame) noexcept {
   const wire::Parsed& p = frame.parsed;
   frame.size = p.end_offset - p.l3_offset;

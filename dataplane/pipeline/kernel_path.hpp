@@ -23,6 +23,9 @@ struct KernelPacket {
 [[nodiscard]] Frame* frame_from_kernel(ConstBytes packet, const KernelPacket& about, const ghost::Identity& self,
                                        const Mac& next_hop, FramePool& pool) noexcept;
 
+/// Whether the frame is TCP from or to `port`.
+[[nodiscard]] bool is_tcp_of(const Frame& frame, std::uint16_t port) noexcept;
+
 /// Strips what is in front of the IP header and behind the IP packet.
 void strip_to_ip_packet(Frame& frame) noexcept;
 

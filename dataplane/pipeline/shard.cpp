@@ -135,6 +135,11 @@ class Shard::State final : public EmulatedNetwork::User {
         break;
     }
     frame.ghost = addressee(frame);
+    if (beside(frame)) {
+      record_inbound(frame, now);
+      deliver(frame, now);
+      return;
+    }
     from_node_.submit(frame, frame.ghost, now);
   }
 
@@ -189,7 +194,7 @@ class Shard::State final : public EmulatedNetwork::User {
     } else if (destination.is_multicast() && neighbours_.receive(frame, now)) {
       pool_.free(frame);
     } else {
-      to_node_.submit(frame, no_ghost, now);
+      leave(frame, no_ghost, now);
     }
     send_egress(now);
   }
@@ -302,7 +307,7 @@ class Shard::State final : public EmulatedNetwork::User {
       } else if (bridge_.knows(destination)) {
         bridge_.forward(*frame, destination, pool_, counters_);
       } else {
-        to_node_.submit(*frame, frame->ghost, now);
+        leave(*frame, frame->ghost, now);
       }
     }
     return delivered;
@@ -336,6 +341,18 @@ class Shard::State final : public EmulatedNetwork::User {
   }
 
   // --- out ---
+
+  /// The emulator's own words to the node: they are not in the network that it emulates.
+  [[nodiscard]] bool beside(const Frame& frame) const noexcept {
+    return plan_.beside_tcp_port != 0 && is_tcp_of(frame, plan_.beside_tcp_port);
+  }
+  void leave(Frame& frame, GhostId ghost, Instant now) noexcept {
+    if (beside(frame)) {
+      transmit(frame, now);
+    } else {
+      to_node_.submit(frame, ghost, now);
+    }
+  }
 
   void transmit(Frame& frame, Instant now) noexcept {
     counters_.count(Counter::tx_packets_phy);

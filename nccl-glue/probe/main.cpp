@@ -31,6 +31,7 @@ struct Options {
   int iterations = 20;
   int warm_up = 5;
   bool check = true;
+  bool each = false;
   DataType type = DataType::f32;
   RedOp op = RedOp::sum;
   int root = 0;
@@ -44,7 +45,8 @@ struct Options {
 
 /// Times in microseconds, bandwidths in GB/s; `wrong` below 0: not checked.
 struct Measured {
-  double time = 0;
+  double time = 0;            // of a call, on average
+  std::vector<double> times;  // with --each
   double algorithm_bandwidth = 0;
   double bus_bandwidth = 0;
   std::int64_t wrong = -1;
@@ -164,12 +166,19 @@ class Probe {
       call(w, send, receive);
     }
     synchronize();
+    Measured measured;
     const Clock::time_point start = Clock::now();
+    Clock::time_point last = start;
     for (int i = 0; i < options_.iterations; i++) {
       call(w, send, receive);
+      if (options_.each) {
+        synchronize();
+        const Clock::time_point now = Clock::now();
+        measured.times.push_back(std::chrono::duration<double, std::micro>(now - last).count());
+        last = now;
+      }
     }
     synchronize();
-    Measured measured;
     measured.time = std::chrono::duration<double, std::micro>(Clock::now() - start).count() / options_.iterations;
     measured.algorithm_bandwidth = static_cast<double>(w.size()) / measured.time / 1e3;
     measured.bus_bandwidth = measured.algorithm_bandwidth * w.bus_factor();
@@ -204,6 +213,9 @@ nlohmann::ordered_json json_of(const Measured& m) {
   nlohmann::ordered_json document{{"time", m.time}, {"alg_bw", m.algorithm_bandwidth}, {"bus_bw", m.bus_bandwidth}};
   if (m.wrong >= 0) {
     document["nwrong"] = m.wrong;
+  }
+  if (!m.times.empty()) {
+    document["times"] = m.times;
   }
   return document;
 }
@@ -298,6 +310,7 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("-f,--factor", options.factor, "from one size to the next")->check(CLI::Range(2, 1 << 20));
   app.add_option("-n,--iters", options.iterations, "calls that are timed")->check(CLI::PositiveNumber);
   app.add_option("-w,--warmup", options.warm_up, "calls before them")->check(CLI::NonNegativeNumber);
+  app.add_flag("--each", options.each, "time every call by itself, and list the times (JSON)");
   app.add_option("-c,--check", options.check, "0: do not compare the results");
   app.add_option("-d,--datatype", options.type, "of the elements")
       ->transform(

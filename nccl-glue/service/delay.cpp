@@ -25,7 +25,8 @@ Duration draw(const Skew& skew, Rng& rng) {
 
 class FormulaModel : public DelayModel {
  public:
-  FormulaModel(DelayOptions options, std::uint64_t seed) : options_(std::move(options)), seed_(seed) {}
+  FormulaModel(DelayOptions options, std::uint32_t path_mtu, std::uint64_t seed)
+      : options_(std::move(options)), path_mtu_(path_mtu), seed_(seed) {}
 
   [[nodiscard]] Duration skew(std::int32_t rank, std::int32_t /*ranks*/, std::uint64_t sequence) const override {
     Rng rng{seed_ ^ (sequence * 0x9e37'79b9'7f4a'7c15ULL) ^ (static_cast<std::uint64_t>(rank) << 40U)};
@@ -41,11 +42,14 @@ class FormulaModel : public DelayModel {
     return sum;
   }
 
-  [[nodiscard]] Duration hop(std::uint64_t bytes, bool reduces) const override {
-    const Duration way = options_.table.empty() ? options_.hop.per_message + options_.hop.latency +
-                                                      serialize_time_ceil(bytes, options_.hop.rate)
-                                                : from_table(bytes);
-    return reduces ? way + serialize_time_ceil(bytes, options_.hop.reduce_rate) : way;
+  [[nodiscard]] Duration work(const MessageSize& size, bool reduces) const override {
+    const Duration reduction = reduces ? serialize_time_ceil(size.data, options_.hop.reduce_rate) : Duration::zero();
+    return reduction + (options_.table.empty() ? options_.hop.per_message : Duration::zero());
+  }
+
+  [[nodiscard]] Duration hop(const MessageSize& size, bool reduces) const override {
+    const Duration link = options_.table.empty() ? options_.hop.latency + on_link(size.wire) : from_table(size.wire);
+    return link + work(size, reduces);
   }
 
   [[nodiscard]] bool uniform() const override { return options_.skew.shape == SkewShape::constant; }
@@ -66,6 +70,15 @@ class FormulaModel : public DelayModel {
            (sequence - straggler.first) % std::max<std::uint64_t>(straggler.every, 1) == 0;
   }
 
+  /// As RoCEv2 packets over IPv4 on Ethernet, counted as a profile's rate counts them.
+  [[nodiscard]] Duration on_link(std::uint64_t bytes) const {
+    constexpr std::uint64_t headers = 14 + 20 + 8 + 12;                          // Ethernet, IPv4, UDP, BTH
+    constexpr std::uint64_t per_packet = headers + 4 + ethernet_overhead_bytes;  // ICRC; preamble, FCS, gap
+    constexpr std::uint64_t per_message = 16 + 4;                                // RETH, ImmDt
+    const std::uint64_t packets = std::max<std::uint64_t>((bytes + path_mtu_ - 1) / path_mtu_, 1);
+    return serialize_time_ceil(bytes + packets * per_packet + per_message, options_.hop.rate);
+  }
+
   [[nodiscard]] Duration from_table(std::uint64_t bytes) const {
     const auto& table = options_.table;
     const auto above = std::find_if(table.begin(), table.end(), [&](const HopRow& row) { return row.bytes >= bytes; });
@@ -81,6 +94,7 @@ class FormulaModel : public DelayModel {
   }
 
   DelayOptions options_;
+  std::uint32_t path_mtu_;
   std::uint64_t seed_;
 };
 
@@ -92,8 +106,9 @@ class LibraryModel final : public DelayModel {
   [[nodiscard]] Duration skew(std::int32_t rank, std::int32_t ranks, std::uint64_t sequence) const override {
     return Duration{std::max<std::int64_t>(skew_(rank, ranks, sequence), 0)};
   }
-  [[nodiscard]] Duration hop(std::uint64_t bytes, bool reduces) const override {
-    return Duration{std::max<std::int64_t>(hop_(bytes, reduces ? 1 : 0), 0)};
+  [[nodiscard]] Duration work(const MessageSize& /*size*/, bool /*reduces*/) const override { return {}; }
+  [[nodiscard]] Duration hop(const MessageSize& size, bool reduces) const override {
+    return Duration{std::max<std::int64_t>(hop_(size.wire, reduces ? 1 : 0), 0)};
   }
   [[nodiscard]] bool uniform() const override { return false; }
   [[nodiscard]] std::vector<std::int32_t> exceptions(std::uint64_t /*sequence*/) const override { return {}; }
@@ -105,9 +120,10 @@ class LibraryModel final : public DelayModel {
 
 }  // namespace
 
-Result<std::unique_ptr<DelayModel>> make_delay_model(const DelayOptions& options, std::uint64_t seed) {
+Result<std::unique_ptr<DelayModel>> make_delay_model(const DelayOptions& options, std::uint32_t path_mtu,
+                                                     std::uint64_t seed) {
   if (options.library.empty()) {
-    return std::unique_ptr<DelayModel>{std::make_unique<FormulaModel>(options, seed)};
+    return std::unique_ptr<DelayModel>{std::make_unique<FormulaModel>(options, path_mtu, seed)};
   }
   void* const library = dlopen(options.library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
@@ -189,7 +205,12 @@ std::pair<std::uint32_t, Instant> RunReadiness::latest() const noexcept {
   return last;
 }
 
-Instant RunReadiness::own(std::uint32_t distance, Duration hop) {
+Instant RunReadiness::own(std::uint32_t distance, Duration work, Duration hop) {
+  const Instant at = called(distance) + hop * distance;
+  return distance == 0 ? at : std::max(at, reached(distance - 1, hop) + work);
+}
+
+Instant RunReadiness::reached(std::uint32_t distance, Duration hop) {
   const Instant at = common_ + hop * distance;
   const auto end = std::upper_bound(late_.begin(), late_.end(), distance,
                                     [](std::uint32_t d, const Late& late) { return d < late.distance; });
@@ -199,8 +220,8 @@ Instant RunReadiness::own(std::uint32_t distance, Duration hop) {
   return std::max(at, prefix(hop).latest[static_cast<std::size_t>(end - late_.begin() - 1)]);
 }
 
-Instant RunReadiness::passed(Instant arrival, Duration hop) {
-  return std::max(arrival + hop * (length_ - 1), own(length_ - 1, hop));
+Instant RunReadiness::passed(Instant arrival, Duration work, Duration hop) {
+  return std::max(arrival + hop * (length_ - 1), reached(length_ - 1, hop)) + work;
 }
 
 }  // namespace nbx::nccl

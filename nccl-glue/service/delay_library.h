@@ -13,7 +13,8 @@ extern "C" {
 int32_t nbx_delay_abi(void);
 /* How long after the real rank's call ghost rank `rank` of a world of `ranks` calls collective number `sequence`. */
 int64_t nbx_delay_skew(int32_t rank, int32_t ranks, uint64_t sequence);
-/* From one ghost's send of a message of `bytes` to the next ghost's; `reduces` is 1 where it adds its own data. */
+/* From one ghost's send of a message of `bytes` to the next ghost's; `reduces` is 1 where it adds its own data. The
+ * first ghost behind a real rank sends a message on at once. */
 int64_t nbx_delay_hop(uint64_t bytes, int32_t reduces);
 
 #ifdef __cplusplus

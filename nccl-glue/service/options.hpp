@@ -34,14 +34,15 @@ struct Skew {
   Duration mean{};
 };
 
-/// The way of a message from one ghost to the next: what the port's profile does for the links of the real nodes.
+/// A ghost's work on a message, and the way of the message to the next ghost: what the port's profile does for the
+/// links of the real nodes.
 struct Hop {
   Duration latency{};
-  BitRate rate{};          // 0: not limited
-  Duration per_message{};  // of the sending rank: proxy, NIC
-  BitRate reduce_rate{};   // of the reduction at the receiving rank; 0: takes no time
+  BitRate rate{};          // of an Ethernet link; 0: not limited
+  Duration per_message{};  // of a rank: proxy, NIC
+  BitRate reduce_rate{};   // of a rank that adds its own data; 0: takes no time
 };
-/// Instead of the formula: time by message size, linear between the rows. In rising order of bytes.
+/// Instead of latency, rate and per_message: time by message size, linear between the rows. In rising order of bytes.
 struct HopRow {
   std::uint64_t bytes = 0;
   Duration time{};

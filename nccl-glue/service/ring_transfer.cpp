@@ -29,6 +29,10 @@ Transfer::Offer RingTransfer::offer(unsigned /*edge*/, std::uint64_t i) const {
 Instant RingTransfer::open(unsigned /*edge*/) const { return readiness_.called(place_.length - 1); }
 
 void RingTransfer::received(unsigned /*edge*/, std::uint64_t i, const Message& message) {
+  const RingMessage about = plan_.received(place_.first(), i);
+  if (in_loops() && about.slice + 1 == plan_.slices() && about.position + place_.length >= plan_.positions()) {
+    ends_.emplace(i, message.arrival);
+  }
   if (sent_on_as(i)) {
     stored_.emplace(i, message);
   } else {
@@ -51,18 +55,56 @@ std::optional<std::uint64_t> RingTransfer::sent_on_as(std::uint64_t i) const {
 
 Instant RingTransfer::ready(unsigned /*edge*/, std::uint64_t i) {
   const RingMessage message = plan_.sent(place_.last, i);
-  const Duration hop = place_.length > 1 ? delay_.hop(message.bytes, reduces(message)) : Duration::zero();
+  const MessageSize size{.wire = plan_.wire_bytes(message.bytes), .data = message.bytes};
+  const Duration work = delay_.work(size, reduces(message));
+  const Duration hop = place_.length > 1 ? delay_.hop(size, reduces(message)) : Duration::zero();
   const auto source = plan_.source(place_.last, i, place_.length);
   if (!source) {
-    return readiness_.own(message.hops, hop);
+    return own_ready(message, work, hop);
   }
   const auto found = stored_.find(*source);
-  return found != stored_.end() ? readiness_.passed(found->second.arrival, hop) : Instant::never();
+  return found != stored_.end() ? readiness_.passed(found->second.arrival, work, hop) : Instant::never();
+}
+
+bool RingTransfer::in_loops() const {
+  const Collective collective = planned_.operation.collective;
+  return collective != Collective::broadcast && collective != Collective::reduce;
+}
+
+std::uint64_t RingTransfer::end_of(std::uint64_t loop, std::uint32_t distance) const {
+  const std::uint64_t from_first = place_.length - 1 - distance;
+  return ((loop + 1) * plan_.positions() - from_first) * plan_.slices() - 1;
+}
+
+Instant RingTransfer::loop_ended(std::uint64_t loop, std::uint32_t distance) const {
+  const auto found = ends_.find(end_of(loop, distance));
+  return found != ends_.end() ? found->second : Instant::never();
+}
+
+Instant RingTransfer::ended(std::uint32_t distance) const {
+  return in_loops() && plan_.loops() > 0 ? loop_ended(plan_.loops() - 1, distance) : Instant{};
+}
+
+/// A ghost that begins a loop has ended the one before it; what ended it passed the ghosts in front of this one, and
+/// the message that it sends passes those behind it: together the way of one message through the run.
+Instant RingTransfer::own_ready(const RingMessage& message, Duration work, Duration hop) {
+  const Instant own = readiness_.own(message.hops, work, hop);
+  if (!in_loops() || (message.loop == 0 && before_ == nullptr)) {
+    return own;
+  }
+  const Instant ended = message.loop > 0 ? loop_ended(message.loop - 1, message.hops) : before_->ended(message.hops);
+  if (ended == Instant::never()) {
+    return ended;
+  }
+  return ended == Instant{} ? own : std::max(own, readiness_.passed(ended, work, hop));
 }
 
 Outgoing RingTransfer::take(unsigned /*edge*/, std::uint64_t i, std::uint64_t step) {
   const RingMessage message = plan_.sent(place_.last, i);
   const auto source = plan_.source(place_.last, i, place_.length);
+  if (message.loop == 0 && message.slice + 1 == plan_.slices() && message.hops + 1 == place_.length) {
+    before_.reset();
+  }
   if (!source) {
     return first_sent(message, step);
   }

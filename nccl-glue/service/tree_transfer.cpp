@@ -46,7 +46,10 @@ void TreeTransfer::received(unsigned edge, std::uint64_t i, const Message& messa
   }
 }
 
-Duration TreeTransfer::hop(std::uint64_t i, bool reduces) const { return delay_.hop(plan_.message(i).bytes, reduces); }
+Duration TreeTransfer::hop(std::uint64_t i, bool reduces) const {
+  const std::uint32_t bytes = plan_.message(i).bytes;
+  return delay_.hop({.wire = plan_.wire_bytes(bytes), .data = bytes}, reduces);
+}
 
 Instant TreeTransfer::all_called(Duration hop) const {
   Instant at = called_.front();

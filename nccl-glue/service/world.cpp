@@ -297,6 +297,9 @@ void World::forget_old(ProgressMap& progress) {
 
 void World::begin(const std::vector<Planned>& planned, Progress& progress, Instant now) {
   for (const Planned& one : planned) {
+    if (one.ring != nullptr) {
+      one.ring->follow(std::exchange(latest_in_ring_[one.in.front().first], one.ring));
+    }
     progress.open_edges += one.in.size() + one.out.size();
     progress.report.done = false;
     UnderWay& under_way = under_way_[one.transfer.get()];
@@ -356,10 +359,9 @@ bool World::plan_ring(const PlannedOperation& planned, const Share& share, Progr
     RunReadiness readiness(tools_.delay, ranks(), report.sequence, report.called, place.rank_at, length);
     const auto [late, when] = readiness.latest();
     note_latest(report, place.rank_at(late), when);
-    out.push_back({.transfer = std::make_shared<RingTransfer>(planned, plan, std::move(place), std::move(readiness),
-                                                              tools_.delay, payloads_),
-                   .in = {{in, 0}},
-                   .out = {{to, 0}}});
+    const auto transfer =
+        std::make_shared<RingTransfer>(planned, plan, std::move(place), std::move(readiness), tools_.delay, payloads_);
+    out.push_back({.transfer = transfer, .ring = transfer, .in = {{in, 0}}, .out = {{to, 0}}});
   }
   return true;
 }

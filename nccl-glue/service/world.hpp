@@ -21,6 +21,7 @@
 
 namespace nbx::nccl {
 
+class RingTransfer;
 class World;
 
 class WorldUser {
@@ -156,6 +157,7 @@ class World final : public CommUser, public NetUser, public EdgeOwner, public Ti
   /// A transfer and the edges that it works on.
   struct Planned {
     std::shared_ptr<Transfer> transfer;
+    std::shared_ptr<RingTransfer> ring;  // the same, if it is one
     std::vector<std::pair<InEdge*, unsigned>> in;
     std::vector<std::pair<OutEdge*, unsigned>> out;
   };
@@ -202,6 +204,7 @@ class World final : public CommUser, public NetUser, public EdgeOwner, public Ti
   std::map<std::uint64_t, Progress> progress_;       // of collectives, by number
   std::map<std::uint64_t, Progress> peer_progress_;  // of sends and receives
   std::unordered_map<const Transfer*, UnderWay> under_way_;
+  std::unordered_map<const InEdge*, std::shared_ptr<RingTransfer>> latest_in_ring_;  // of each run of ghosts
   std::map<EdgeKey, std::unique_ptr<InEdge>> in_;
   std::map<EdgeKey, std::unique_ptr<OutEdge>> out_;
   std::unordered_map<NetId, InEdge*> in_by_net_;

@@ -18,16 +18,20 @@ using std::chrono::microseconds;
 /// Skews and hops as a table.
 class TableDelay final : public DelayModel {
  public:
-  TableDelay(std::vector<Duration> skews, Duration hop) : skews_(std::move(skews)), hop_(hop) {}
+  TableDelay(std::vector<Duration> skews, Duration work, Duration hop)
+      : skews_(std::move(skews)), work_(work), hop_(hop) {}
   [[nodiscard]] Duration skew(std::int32_t rank, std::int32_t, std::uint64_t) const override {
     return skews_[static_cast<std::size_t>(rank)];
   }
-  [[nodiscard]] Duration hop(std::uint64_t, bool) const override { return hop_; }
+  [[nodiscard]] Duration work(const MessageSize&, bool) const override { return work_; }
+  [[nodiscard]] Duration hop(const MessageSize&, bool) const override { return hop_; }
+  [[nodiscard]] Duration link() const { return hop_ - work_; }
   [[nodiscard]] bool uniform() const override { return false; }
   [[nodiscard]] std::vector<std::int32_t> exceptions(std::uint64_t) const override { return {}; }
 
  private:
   std::vector<Duration> skews_;
+  Duration work_;
   Duration hop_;
 };
 
@@ -37,29 +41,33 @@ TableDelay random_delay(std::size_t ranks, std::uint64_t seed) {
   for (Duration& skew : skews) {
     skew = microseconds{rng.below(50)};
   }
-  return {std::move(skews), microseconds{7}};
+  return {std::move(skews), microseconds{2}, microseconds{7}};
 }
 
 TEST(Delay, ARunIsReadyWhenItsHopsWorkedOutOneByOneAre) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     constexpr std::uint32_t length = 9;
     const TableDelay model = random_delay(length, seed);
-    const Duration hop = model.hop(0, false);
+    const Duration work = model.work({}, false);
+    const Duration hop = model.hop({}, false);
     const Instant called{1'000'000};
     const auto rank_at = [](std::uint32_t distance) { return static_cast<std::int32_t>(distance); };
     RunReadiness run(model, length, 0, called, rank_at, length);
-    const auto through = [&](std::uint32_t from, Instant at) {  // each ghost waits for the message and for itself
-      for (std::uint32_t d = from + 1; d-- > 0;) {
-        at = std::max(at, called + model.skew(rank_at(d), length, 0)) + (d > 0 ? hop : Duration::zero());
+    const auto ready = [&](std::uint32_t d) { return called + model.skew(rank_at(d), length, 0); };
+    const auto through = [&](std::uint32_t ghosts, Instant at) {  // each waits for the message and for itself
+      for (std::uint32_t d = ghosts; d-- > 0;) {
+        at = std::max(at, ready(d)) + work + (d > 0 ? model.link() : Duration::zero());
       }
       return at;
     };
     for (std::uint32_t distance = 0; distance < length; ++distance) {
-      EXPECT_EQ(run.own(distance, hop), through(distance, called)) << "seed " << seed << ", distance " << distance;
+      const Instant sent = ready(distance);
+      EXPECT_EQ(run.own(distance, work, hop), distance == 0 ? sent : through(distance, sent + model.link()))
+          << "seed " << seed << ", distance " << distance;
     }
     for (const int late_us : {0, 20, 500}) {
       const Instant arrival = called + microseconds{late_us};
-      EXPECT_EQ(run.passed(arrival, hop), through(length - 1, arrival)) << "seed " << seed;
+      EXPECT_EQ(run.passed(arrival, work, hop), through(length, arrival)) << "seed " << seed;
     }
   }
 }
@@ -68,7 +76,7 @@ TEST(Delay, StragglersAreLateAsOftenAsAsked) {
   DelayOptions options;
   options.skew = {.shape = SkewShape::constant, .mean = microseconds{3}};
   options.stragglers = {{.rank = 4, .delay = microseconds{100}, .every = 5, .first = 2}};
-  const auto model = std::move(*make_delay_model(options, 1));
+  const auto model = std::move(*make_delay_model(options, 4096, 1));
   for (std::uint64_t collective = 0; collective < 20; ++collective) {
     const bool late = collective >= 2 && (collective - 2) % 5 == 0;
     EXPECT_EQ(model->skew(4, 8, collective), microseconds{late ? 103 : 3}) << collective;
@@ -80,24 +88,29 @@ TEST(Delay, StragglersAreLateAsOftenAsAsked) {
 TEST(Delay, HopsFollowFormulaAndTable) {
   DelayOptions options;
   options.hop = {.latency = microseconds{2}, .rate = BitRate::gbps(8), .per_message = microseconds{1}};
-  const auto formula = std::move(*make_delay_model(options, 1));
-  EXPECT_EQ(formula->hop(1000, false), microseconds{4});  // 3 us and 1 ns per byte
+  const auto make = [&] { return std::move(*make_delay_model(options, 1024, 1)); };
+  const auto hop = [](const auto& model, std::uint64_t bytes, bool reduces) {
+    return model->hop({.wire = bytes, .data = bytes}, reduces);
+  };
+  // 1 ns per byte. A packet has 58 bytes of headers and ICRC, a message 20 of RETH and immediate; IEEE 802.3: 24 bytes
+  // of preamble, FCS and gap.
+  EXPECT_EQ(hop(make(), 1000, false), microseconds{3} + std::chrono::nanoseconds{1000 + 58 + 24 + 20});
+  EXPECT_EQ(hop(make(), 2049, false), microseconds{3} + std::chrono::nanoseconds{2049 + 3 * (58 + 24) + 20});
   options.hop.reduce_rate = BitRate::gbps(80);
-  const auto reducing = std::move(*make_delay_model(options, 1));
-  EXPECT_EQ(reducing->hop(10000, true) - reducing->hop(10000, false), microseconds{1});
+  EXPECT_EQ(hop(make(), 10000, true) - hop(make(), 10000, false), microseconds{1});
+  EXPECT_EQ(make()->work({.wire = 20000, .data = 10000}, true), microseconds{2});  // once more for each message
   options.table = {{1000, microseconds{10}}, {3000, microseconds{30}}};
-  const auto table = std::move(*make_delay_model(options, 1));
-  EXPECT_EQ(table->hop(1, false), microseconds{10});
-  EXPECT_EQ(table->hop(2000, false), microseconds{20});
-  EXPECT_EQ(table->hop(9999, false), microseconds{30});
+  EXPECT_EQ(hop(make(), 1, false), microseconds{10});
+  EXPECT_EQ(hop(make(), 2000, false), microseconds{20});
+  EXPECT_EQ(hop(make(), 9999, false), microseconds{30});
 }
 
 TEST(Delay, RandomSkewsHaveTheMeanAskedForAndRepeat) {
   for (const SkewShape shape : {SkewShape::uniform, SkewShape::exponential}) {
     DelayOptions options;
     options.skew = {.shape = shape, .mean = microseconds{100}};
-    const auto model = std::move(*make_delay_model(options, 7));
-    const auto again = std::move(*make_delay_model(options, 7));
+    const auto model = std::move(*make_delay_model(options, 4096, 7));
+    const auto again = std::move(*make_delay_model(options, 4096, 7));
     double sum = 0;
     constexpr int draws = 20000;
     for (int i = 0; i < draws; ++i) {
@@ -112,7 +125,7 @@ TEST(Delay, RandomSkewsHaveTheMeanAskedForAndRepeat) {
 TEST(Delay, AMissingLibraryIsAnError) {
   DelayOptions options;
   options.library = "/nowhere/model.so";
-  EXPECT_NE(make_delay_model(options, 1).error().message.find("/nowhere/model.so"), std::string::npos);
+  EXPECT_NE(make_delay_model(options, 4096, 1).error().message.find("/nowhere/model.so"), std::string::npos);
 }
 
 /// A shard for its transport.
@@ -234,7 +247,7 @@ TEST_P(RunOfGhosts, InOneStepDoesWhatItsGhostsDoOneByOne) {
     for (std::uint32_t k = 1; k <= length; ++k) {
       if (k > 1) {
         for (Sent& message : one_by_one) {
-          message.at = message.at + delay.hop(0, false);
+          message.at = message.at + delay.link();
         }
       }
       one_by_one = play((before + k) % ranks, 1, one_by_one);

@@ -151,6 +151,22 @@ TEST(Shard, GivesTheKernelTheBareIpPacket) {
   EXPECT_EQ(packets[0], Bytes(syn.begin() + 14, syn.end() - 6));
 }
 
+TEST(Shard, NoProfileTouchesTheEmulatorsOwnTcp) {
+  constexpr std::uint16_t own = 4790;
+  pipeline::ShardPlan plan = one_ghost_plan();
+  plan.beside_tcp_port = own;
+  plan.profile.from_node = {.loss = {{.match = {}, .select = fabric::Bernoulli{1}}}};
+  plan.profile.to_node.delay = {{.constant = 5ms}};
+  NullStreams streams;
+  ShardRig rig(plan, &streams);
+  Bytes segment = tcp_syn(ghost_mac, ghost_ip, 0);
+  rig.receive(segment);
+  EXPECT_TRUE(rig.take_kernel().empty());
+  mutable_overlay<wire::UdpHeader>(MutableBytes{segment}.subspan(14 + 20))->destination_port = own;
+  rig.receive(segment);
+  EXPECT_EQ(rig.take_kernel().size(), 1U);
+}
+
 TEST(Shard, CountsKernelFramesWithoutAnExceptionPath) {
   ShardRig rig(one_ghost_plan());
   rig.receive(tcp_syn(ghost_mac, ghost_ip, 6));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <sched.h>
+#include <time.h>
 
 #include <algorithm>
 #include <cstring>
@@ -21,10 +22,13 @@ inline void store_step(uint64_t* p, uint64_t v) { __atomic_store_n(p, v, __ATOMI
 
 template <class Ready>
 void spin_until(const KernelComm* comm, Ready ready) {
+  constexpr unsigned patience = 64 * 64;
+  constexpr timespec rest{0, 20'000};
   for (unsigned n = 1; !ready(); n++) {
     if (n % 64 == 0) {
       if (comm->abort_flag && *comm->abort_flag) throw Aborted();
-      sched_yield();
+      // There may be fewer processors than ranks: a kernel that waits must not keep the network from its work.
+      n < patience ? static_cast<void>(sched_yield()) : static_cast<void>(nanosleep(&rest, nullptr));
     }
   }
 }
