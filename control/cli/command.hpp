@@ -38,5 +38,6 @@ Body report(CLI::App& app);
 Body capture(CLI::App& app);
 Body set(CLI::App& app);
 Body profile(CLI::App& app);
+Body link(CLI::App& app);
 
 }  // namespace nbx::cli

@@ -76,4 +76,21 @@ Body profile(CLI::App& app) {
   return [options, port, file] { return client::load_profile(*port, *file, *options, std::cout, std::cerr); };
 }
 
+Body link(CLI::App& app) {
+  app.require_subcommand(1);
+  CLI::App* down = app.add_subcommand("down", "lose every frame to and from the real node");
+  auto options = add_options(*down);
+  auto port = std::make_shared<std::string>();
+  auto time = std::make_shared<std::string>();
+  down->add_option("PORT", *port, "port whose link goes down")->required();
+  down->add_option("--for", *time, "up again after this time, as in 300ms");
+  CLI::App* up = app.add_subcommand("up", "end it");
+  auto up_options = add_options(*up);
+  up->add_option("PORT", *port, "port whose link comes up")->required();
+  return [=] {
+    return client::change_link(*port, down->parsed(), *time, down->parsed() ? *options : *up_options, std::cout,
+                               std::cerr);
+  };
+}
+
 }  // namespace nbx::cli

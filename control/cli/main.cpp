@@ -27,6 +27,7 @@ constexpr auto commands = std::to_array<Command>({
     {"capture", "start or stop a capture", capture},
     {"set", "change keys of a port's profile", set},
     {"profile", "replace the profile of a port", profile},
+    {"link", "take the link of a port down, for a time, or up again", link},
     {"schema", "print the JSON Schema of a kind of file", schema},
     {"docs", "print a generated reference", docs},
 });

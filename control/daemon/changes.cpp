@@ -5,6 +5,7 @@
 
 #include "config/checks.hpp"
 #include "config/load.hpp"
+#include "config/scalar.hpp"
 #include "plan/plan.hpp"
 
 namespace nbx::daemon {
@@ -121,6 +122,35 @@ Result<Json> set_values(Emulator& emulator, const Json& request) {
     }
   }
   return apply(emulator, **port, std::move(changed));
+}
+
+Result<Json> change_link(Emulator& emulator, const Json& request) {
+  const Result<EmulatedPort*> port = port_of(emulator, request);
+  if (!port) {
+    return port.error();
+  }
+  const bool down = request.value("down", true);
+  const std::string time = text_at(request, "for");
+  std::optional<Duration> limit;
+  if (!time.empty()) {
+    const Result<Duration> parsed = config::Scalar<Duration>::parse({time});
+    if (!parsed) {
+      return Error{"for: " + parsed.error().message};
+    }
+    limit = *parsed;
+  }
+  const auto applied = (*port)->ask([&](pipeline::Shard& shard, Instant now) {
+    shard.take_down(!down ? now : limit ? now + *limit : Instant::never());
+    return true;
+  });
+  if (!applied) {
+    return Error{"the worker of port " + *(*port)->config.name + " does not answer; its link is unchanged"};
+  }
+  Json answer = {{"port", *(*port)->config.name}, {"link", down ? "down" : "up"}};
+  if (down && limit) {
+    answer["for"] = time;
+  }
+  return answer;
 }
 
 }  // namespace nbx::daemon

@@ -118,6 +118,7 @@ void ControlServer::add_routes() {
   server_->Post("/capture", handler(emulator_, change_capture));
   server_->Post("/profile", handler(emulator_, load_profile));
   server_->Post("/set", handler(emulator_, set_values));
+  server_->Post("/link", handler(emulator_, change_link));
 }
 
 }  // namespace nbx::daemon

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cc/dcqcn.hpp"
+#include "report/nccl_tables.hpp"
 
 namespace nbx::report {
 
@@ -234,8 +235,10 @@ void print_value(std::ostream& out, const std::string& key, const ordered_json& 
 }  // namespace
 
 void print_text(std::ostream& out, const ordered_json& doc) {
-  for (const auto& [key, value] : doc.items()) {
-    print_value(out, key, value, "");
+  const bool nccl_alone = doc.contains("communicators");
+  const ordered_json tables = nccl_alone ? nccl_tables(doc) : doc;
+  for (const auto& [key, value] : tables.items()) {
+    print_value(out, key, key == "nccl" ? nccl_tables(value) : value, "");
   }
 }
 

@@ -13,6 +13,9 @@ inline constexpr GhostId no_ghost{0xffff'ffff};
 /// Index of a port in the cluster file.
 enum class PortId : std::uint8_t {};
 
+/// Seen from the port: frames that the real node sent, and frames that it is going to receive.
+enum class Direction : std::uint8_t { from_node, to_node };
+
 [[nodiscard]] constexpr std::uint32_t index(GhostId id) { return static_cast<std::uint32_t>(id); }
 [[nodiscard]] constexpr std::uint32_t index(PortId id) { return static_cast<std::uint32_t>(id); }
 

@@ -73,6 +73,7 @@ class Impairment::State {
 
   void submit(Frame& frame, GhostId ghost, Instant now) noexcept;
   void replace(const DirectionSpec& spec);
+  void take_down(Instant until) noexcept { link_down_until_ = until; }
   [[nodiscard]] DelayStats delay_stats() const { return delays_.stats(); }
 
  private:
@@ -95,6 +96,7 @@ class Impairment::State {
   // One stream per stage, so that a rule more in one does not reshuffle another.
   Rng loss_rng_, corrupt_rng_, duplicate_rng_, ecn_rng_, delay_rng_, reorder_rng_;
   LinkClock link_;
+  Instant link_down_until_{std::numeric_limits<std::int64_t>::min()};
   DelayAccount delays_;
   std::uint64_t passed_ = 0;  // frames that left the delay stage and were not held
   std::unique_ptr<Program> program_;
@@ -348,16 +350,23 @@ void Impairment::State::replace(const DirectionSpec& spec) {
 void Impairment::State::submit(Frame& frame, GhostId ghost, Instant now) noexcept {
   frame.treatment = {};
   const wire::Parsed& p = frame.parsed;
-  if (FrameSelector* rule = program_->loss.find(p, ghost); rule != nullptr && rule->selects(loss_rng_)) {
+  if (now < link_down_until_) {
+    drop(frame, Drop::link_down, now);
+    return;
+  }
+  if (auto* rule = program_->loss.find(p, ghost); rule != nullptr && rule->action.selects(loss_rng_)) {
+    frame.treatment.rule_of(Effect::loss) = rule->number;
     drop(frame, Drop::loss, now);
     return;
   }
   std::optional<std::uint32_t> corrupt_bit;
-  if (auto* rule = program_->corrupt.find(p, ghost); rule != nullptr && rule->select.selects(corrupt_rng_)) {
-    corrupt_bit = pick_bit(frame, rule->target, corrupt_rng_);
+  if (auto* rule = program_->corrupt.find(p, ghost); rule != nullptr && rule->action.select.selects(corrupt_rng_)) {
+    corrupt_bit = pick_bit(frame, rule->action.target, corrupt_rng_);
+    frame.treatment.rule_of(Effect::corrupt) = rule->number;
   }
   Frame* copy = nullptr;
-  if (FrameSelector* rule = program_->duplicate.find(p, ghost); rule != nullptr && rule->selects(duplicate_rng_)) {
+  if (auto* rule = program_->duplicate.find(p, ghost); rule != nullptr && rule->action.selects(duplicate_rng_)) {
+    frame.treatment.rule_of(Effect::duplicate) = rule->number;
     copy = duplicate(frame);
   }
   forward(frame, corrupt_bit, ghost, now);
@@ -372,27 +381,33 @@ void Impairment::State::forward(Frame& frame, std::optional<std::uint32_t> corru
   Program& program = *program_;
   const wire::Parsed& p = frame.parsed;
   frame.treatment.corrupted = corrupt_bit.has_value();
-  if (auto* rule = program.ecn.find(p, ghost); rule != nullptr && rule->select.selects(ecn_rng_)) {
-    frame.treatment.ecn_marked = can_mark(p, rule->force);
+  if (auto* rule = program.ecn.find(p, ghost); rule != nullptr && rule->action.select.selects(ecn_rng_)) {
+    frame.treatment.ecn_marked = can_mark(p, rule->action.force);
+    frame.treatment.rule_of(Effect::ecn) = rule->number;
   }
   Instant due = now;
   if (link_.limited()) {
+    const Instant start = link_.idle_from(now);
     const std::optional<Instant> sent = link_.offer(frame.size, now);
     if (!sent) {
       drop(frame, Drop::queue_full, now);
       return;
     }
     due = *sent;
+    frame.treatment.on_link = due - start;
   }
   DelayLine* line = &program.lines.front();
   if (auto* rule = program.delay.find(p, ghost); rule != nullptr) {
-    frame.treatment.delay = std::max(rule->constant + rule->jitter.draw(delay_rng_), Duration::zero());
+    Program::Delay& delay = rule->action;
+    frame.treatment.delay = std::max(delay.constant + delay.jitter.draw(delay_rng_), Duration::zero());
+    frame.treatment.rule_of(Effect::delay) = rule->number;
     due = due + frame.treatment.delay;
-    line = rule->line;
+    line = delay.line;
   }
   frame.reorder_rule = 0;
-  if (auto* rule = program.reorder.find(p, ghost); rule != nullptr && rule->select.selects(reorder_rng_)) {
-    frame.reorder_rule = rule->number;
+  if (auto* rule = program.reorder.find(p, ghost); rule != nullptr && rule->action.select.selects(reorder_rng_)) {
+    frame.reorder_rule = rule->action.number;
+    frame.treatment.rule_of(Effect::reorder) = rule->number;
     frame.treatment.reordered = true;
   }
   frame.due = line == nullptr ? due : line->behind_earlier(due);
@@ -424,14 +439,14 @@ Frame* Impairment::State::duplicate(const Frame& frame) noexcept {
   copy->arrival = frame.arrival;
   copy->ghost = frame.ghost;
   copy->parsed = frame.parsed;
-  copy->treatment = {};
+  copy->treatment = frame.treatment;
   copy->treatment.duplicate = true;
   counters_.count(Counter::impair_duplicated);
   return copy;
 }
 
 void Impairment::State::drop(Frame& frame, Drop why, Instant now) noexcept {
-  frame.treatment = {.dropped = why, .duplicate = frame.treatment.duplicate};
+  frame.treatment = {.dropped = why, .duplicate = frame.treatment.duplicate, .rule = frame.treatment.rule};
   counters_.count(why);
   sink_.on_drop(frame, now);
   pool_.free(frame);
@@ -492,6 +507,8 @@ Impairment::~Impairment() = default;
 void Impairment::submit(Frame& frame, GhostId ghost, Instant now) noexcept { state_->submit(frame, ghost, now); }
 
 void Impairment::replace(const DirectionSpec& spec) { state_->replace(spec); }
+
+void Impairment::take_down(Instant until) noexcept { state_->take_down(until); }
 
 DelayStats Impairment::delay_stats() const { return state_->delay_stats(); }
 

@@ -61,6 +61,10 @@ class Impairment {
   /// that keeps order do not overtake them. Counts of frames (nth, lists, chains) start again; random streams go on.
   void replace(const DirectionSpec& spec);
 
+  /// Drops what is submitted before `until`; frames that wait already are past the link. A time in the past: the link
+  /// is up.
+  void take_down(Instant until) noexcept;
+
   [[nodiscard]] DelayStats delay_stats() const;
 
  private:

@@ -2,6 +2,7 @@
 // the fraction of a picosecond. Frames wait elsewhere; what the queue holds follows from when the link falls idle.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 
@@ -16,6 +17,9 @@ class LinkClock {
   /// Frames accepted before keep their times; later ones follow behind them at the new rate.
   void configure(const RateSpec& spec) noexcept { spec_ = spec; }
   [[nodiscard]] bool limited() const noexcept { return !spec_.rate.unlimited(); }
+
+  /// When the first bit of a frame that is offered at `now` leaves.
+  [[nodiscard]] Instant idle_from(Instant now) const noexcept { return std::max(idle_at_, now); }
 
   /// Queues a frame of `bytes` at `now`. Answers when its last bit leaves, rounded up to a picosecond; nothing when
   /// the queue, which holds every byte accepted and not yet sent, would exceed its length.

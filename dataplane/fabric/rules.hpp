@@ -1,6 +1,7 @@
 // The rules of a profile in the form that is looked at per frame: matches as masks, selectors with their state.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <variant>
@@ -94,25 +95,28 @@ template <class Action>
 class Stage {
  public:
   [[nodiscard]] bool empty() const noexcept { return rules_.empty(); }
-  void add(const Match& match, Action action) { rules_.push_back({Matcher{match}, std::move(action)}); }
+  struct Rule {
+    Matcher match;
+    Action action;
+    std::uint8_t number;  // from 1, as in the profile; 255: or more
+  };
 
-  /// What the first rule that accepts the frame does; nullptr when none does.
-  [[nodiscard]] Action* find(const wire::Parsed& p, GhostId ghost) noexcept {
+  void add(const Match& match, Action action) {
+    const auto number = static_cast<std::uint8_t>(std::min<std::size_t>(rules_.size() + 1, 255));
+    rules_.push_back({Matcher{match}, std::move(action), number});
+  }
+
+  /// The first rule that accepts the frame; nullptr when none does.
+  [[nodiscard]] Rule* find(const wire::Parsed& p, GhostId ghost) noexcept {
     for (Rule& rule : rules_) {
       if (rule.match.accepts(p, ghost)) {
-        return &rule.action;
+        return &rule;
       }
     }
     return nullptr;
   }
-  [[nodiscard]] auto begin() noexcept { return rules_.begin(); }
-  [[nodiscard]] auto end() noexcept { return rules_.end(); }
 
  private:
-  struct Rule {
-    Matcher match;
-    Action action;
-  };
   std::vector<Rule> rules_;
 };
 

@@ -15,8 +15,7 @@
 
 namespace nbx::fabric {
 
-/// Seen from the port: frames that the real node sent, and frames that it is going to receive.
-enum class Direction : std::uint8_t { from_node, to_node };
+using nbx::Direction;
 
 /// A frame that is not RoCEv2 has no queue pair and no sequence number, so it is never accepted by a match on those.
 struct Match {

@@ -1,6 +1,7 @@
 // A packet and its metadata. The bytes belong to whoever made the pool: mbufs on a port, a slab in a replay or a test.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -14,6 +15,10 @@
 
 namespace nbx {
 
+/// What a profile does to frames: first what its rules do, in the order of its stages.
+enum class Effect : std::uint8_t { loss, corrupt, duplicate, ecn, delay, reorder, no_room, link_down };
+inline constexpr std::size_t effects_by_rule = 6;
+
 /// What the profile did to a frame; goes into captures as a comment.
 struct Treatment {
   Drop dropped = Drop::none;
@@ -21,8 +26,12 @@ struct Treatment {
   bool duplicate = false;  // this is the copy
   bool corrupted = false;
   bool reordered = false;
-  Duration delay{};  // asked for; zero: none
+  std::array<std::uint8_t, effects_by_rule> rule{};  // by Effect: which rule acted, from 1; 255: that or a later one
+  Duration delay{};                                  // asked for; zero: none
+  Duration on_link{};                                // how long the profile's link takes to send the frame
 
+  [[nodiscard]] std::uint8_t& rule_of(Effect effect) noexcept { return rule[static_cast<std::size_t>(effect)]; }
+  [[nodiscard]] std::uint8_t rule_of(Effect effect) const noexcept { return rule[static_cast<std::size_t>(effect)]; }
   [[nodiscard]] bool any() const {
     return dropped != Drop::none || ecn_marked || duplicate || corrupted || reordered || delay != Duration::zero();
   }

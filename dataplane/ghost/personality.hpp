@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/rng.hpp"
+#include "frame/ledger.hpp"
 #include "ghost/ghost.hpp"
 #include "ghost/neighbours.hpp"
 #include "ghost/stream_ports.hpp"
@@ -47,6 +48,7 @@ struct Context {
   StreamPorts& streams;
   Wheel& wheel;
   Counters& counters;
+  Ledger& ledger;
   QpDefaults defaults;
   Rng rng;
 

@@ -390,6 +390,7 @@ class Shard::State final : public EmulatedNetwork::User {
     void on_drop(const Frame& frame, Instant now) noexcept override { on_decided(frame, now); }
     void on_decided(const Frame& frame, Instant now) noexcept override {
       tally.record(frame.treatment);
+      state.ledger_.record(frame, Direction::from_node, now);
       state.record_inbound(frame, now);
     }
     State& state;
@@ -399,10 +400,13 @@ class Shard::State final : public EmulatedNetwork::User {
     explicit ToNodeSink(State& s) : state(s) {}
     void on_release(Frame& frame, Instant now) noexcept override { state.transmit(frame, now); }
     void on_drop(const Frame& frame, Instant now) noexcept override {
-      tally.record(frame.treatment);
+      on_decided(frame, now);
       state.record_outbound(frame, now);
     }
-    void on_decided(const Frame& frame, Instant) noexcept override { tally.record(frame.treatment); }  // captured later
+    void on_decided(const Frame& frame, Instant now) noexcept override {  // captured later
+      tally.record(frame.treatment);
+      state.ledger_.record(frame, Direction::to_node, now);
+    }
     State& state;
     fabric::Tally tally;
   };
@@ -419,11 +423,8 @@ class Shard::State final : public EmulatedNetwork::User {
   ghost::Context make_context(GhostId id, std::string_view role) {
     const GhostPlan& g = plan_.ghosts[index(id)];
     const std::string stream_name = g.identity.name + "/" + std::string{role};
-    return {id,          directory_,
-            transport_,  cm_,
-            neighbours_, stream_ports_,
-            wheel_,      counters_,
-            g.defaults,  rng_.fork(stream_name)};
+    return {id,     directory_, transport_, cm_,        neighbours_,           stream_ports_,
+            wheel_, counters_,  ledger_,    g.defaults, rng_.fork(stream_name)};
   }
 
   ShardPlan plan_;
@@ -432,6 +433,7 @@ class Shard::State final : public EmulatedNetwork::User {
   Rng rng_;
   FramePool pool_;
   Wheel wheel_;
+  Ledger ledger_;
   FrameList egress_;  // made by ghosts in this turn
   FrameList to_port_;
   FrameList to_kernel_;
@@ -487,6 +489,10 @@ void Shard::replace_profile(const fabric::ProfileSpec& profile) {
   state_->to_node_.replace(profile.to_node);
   state_->parse_policy_.verify_icrc = profile.verify_icrc;
   state_->plan_.profile = profile;
+}
+void Shard::take_down(Instant until) noexcept {
+  state_->from_node_.take_down(until);
+  state_->to_node_.take_down(until);
 }
 const fabric::ProfileSpec& Shard::profile() const noexcept { return state_->plan_.profile; }
 rdma::Transport& Shard::transport() noexcept { return state_->transport_; }

@@ -74,6 +74,8 @@ class Shard {
 
   // Control, between two bursts, on the owning thread.
   void replace_profile(const fabric::ProfileSpec& profile);
+  /// The link to the real node is down until then; a time in the past: up.
+  void take_down(Instant until) noexcept;
   [[nodiscard]] const fabric::ProfileSpec& profile() const noexcept;
   [[nodiscard]] rdma::Transport& transport() noexcept;
   [[nodiscard]] rdma::Cm& cm() noexcept;

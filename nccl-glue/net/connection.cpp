@@ -128,6 +128,9 @@ void Connection::close() noexcept {
   ready_ = false;
   release();
   for (rdma::Qp* each : qps_) {
+    if (account_ != nullptr) {
+      context_.ledger.close(both_ends(*each));
+    }
     context_.transport.destroy_qp(*each);
   }
   for (const std::uint32_t key : keys_) {
@@ -137,6 +140,19 @@ void Connection::close() noexcept {
     context_.streams.close(stream_);
   }
   registry_.remove(id_);
+}
+
+Ledger::QueuePairs Connection::both_ends(const rdma::Qp& qp) {
+  return {.ghost = qp.ghost(), .qpn = qp.qpn(), .peer = qp.attr().path.destination_ip, .peer_qpn = qp.attr().dest_qpn};
+}
+
+void Connection::book(Account& account) {
+  account_ = &account;
+  for (const rdma::Qp* each : qps_) {
+    if (each->state() == rdma::QpState::rts) {
+      context_.ledger.open(both_ends(*each), account);
+    }
+  }
 }
 
 void Connection::fail(const std::string& why, Instant now) noexcept {
@@ -336,6 +352,9 @@ void Connection::bring_up(std::size_t index) {
   attr.path.udp_source_port = source_port_of(own.qpn(), attr.dest_qpn);
   attr.path_mtu = path_mtu(*ib::mtu_bytes(device.mtu_code));
   context_.transport.connect_qp(own, attr);
+  if (account_ != nullptr) {
+    context_.ledger.open(both_ends(own), *account_);
+  }
 }
 
 void Connection::on_error(rdma::Qp& failed, rdma::WcStatus cause, Instant now) noexcept {

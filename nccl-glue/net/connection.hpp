@@ -77,6 +77,7 @@ class Connection : public rdma::QpUser {
   void peer_closed(Instant now) noexcept;
   /// Frees everything; the user is not told.
   void close() noexcept;
+  void book(Account& account);
 
  protected:
   /// What the peer has to send next. Size 0: nothing.
@@ -145,6 +146,7 @@ class Connection : public rdma::QpUser {
   /// What makes the peer's metadata unusable; empty: nothing.
   [[nodiscard]] std::string wrong_with_peer() const;
   [[nodiscard]] std::string wrong_with_device(std::size_t index) const;
+  [[nodiscard]] static Ledger::QueuePairs both_ends(const rdma::Qp& qp);
   void resolve(const IpAddress& gid, Instant now);
   void resolved(const IpAddress& gid, std::optional<Mac> mac, Instant now);
   void bring_up(std::size_t index);
@@ -155,6 +157,7 @@ class Connection : public rdma::QpUser {
   std::map<IpAddress, Mac> macs_;  // of the peer's devices
   std::vector<std::byte> input_;
   std::size_t unresolved_ = 0;
+  Account* account_ = nullptr;
 };
 
 /// "IBV_WC_RETRY_EXC_ERR(12)".

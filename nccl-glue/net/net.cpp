@@ -72,6 +72,13 @@ void Net::close(NetId id) noexcept {
   }
 }
 
+void Net::book(NetId id, Account& account) {
+  Connection* connection = state_->registry.find(id);
+  if (connection != nullptr) {
+    connection->book(account);
+  }
+}
+
 Qpn Net::qpn(NetId id) const noexcept {
   const Connection* connection = state_->registry.find(id);
   return connection == nullptr ? Qpn{} : connection->qpn();

@@ -82,6 +82,8 @@ class Net {
   bool send(NetId id, const NetBuffer& buffer, Instant now) noexcept;
   [[nodiscard]] std::size_t clear_to_send(NetId id) const noexcept;  // how many
   void close(NetId id) noexcept;
+  /// Its packets are booked on `account` as long as the connection stands.
+  void book(NetId id, Account& account);
   /// The first data queue pair, for reports; 0 when there is none yet.
   [[nodiscard]] Qpn qpn(NetId id) const noexcept;
 

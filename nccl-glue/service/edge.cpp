@@ -73,6 +73,7 @@ void InEdge::advance(Instant now) {
       if (open > now) {
         if (open != Instant::never()) {
           wake_at(open);
+          tools_.owner.on_held(*task.transfer, open, now);
         }
         return;
       }
@@ -140,6 +141,7 @@ void OutEdge::advance(Instant now) {
       if (due > now) {
         if (due != Instant::never()) {
           wake_at(due);
+          tools_.owner.on_held(*task.transfer, due, now);
         }
         return;
       }

@@ -19,6 +19,8 @@ class EdgeOwner {
   virtual void on_progress(const Transfer& transfer, std::uint64_t bytes, bool to_real, Instant now) noexcept = 0;
   /// A transfer has nothing more to do on an edge.
   virtual void on_transfer_done(const Transfer& transfer, Instant now) noexcept = 0;
+  /// The ghosts of a transfer take or send nothing more before `until`.
+  virtual void on_held(const Transfer& transfer, Instant until, Instant now) noexcept = 0;
   virtual void on_mismatch(const std::string& text, Instant now) noexcept = 0;
 
  protected:

@@ -200,6 +200,10 @@ bool Service::init(ghost::StreamId id, Session& session, const announce::CommIni
     error = "rank " + std::to_string(init.rank) + " says " + std::to_string(init.ranks) + " ranks and NCCL " +
             version_text(session.version->code) + ", another real rank of the same communicator said " +
             std::to_string(pending.ranks) + " and " + version_text(pending.version->code);
+    for (const auto& [rank, member] : pending.members) {
+      tell(any_.streams, member.stream, announce::encode(Kind::failure, error));
+    }
+    pending_.erase(unique_id);
     return false;
   }
   if (!pending.members.try_emplace(init.rank, PendingMember{.stream = id, .comm = init.comm}).second) {

@@ -137,14 +137,18 @@ void World::close_group(std::int32_t rank, Instant now) {
     leader_ = rank;
   }
   const std::vector<announce::OperationCall> calls = std::exchange(caller.open, {});
-  Group group{.first = caller.collectives, .operations = {}, .called = now};
+  Group group{.first = caller.collectives, .operations = {}, .called = now, .booked = account_.shares(now)};
   for (const announce::OperationCall& call : calls) {
     const Operation operation = operation_of(call);
     if (collective(operation)) {
       --group.first;
       group.operations.push_back(operation);
     } else if (!real(operation.root)) {
-      peer_calls_.push_back({.real_rank = rank, .operation = operation, .called = now, .sequence = peer_sequence_++});
+      peer_calls_.push_back({.real_rank = rank,
+                             .operation = operation,
+                             .called = now,
+                             .booked = group.booked,
+                             .sequence = peer_sequence_++});
     }
   }
   if (rank == leader_ && !group.operations.empty()) {
@@ -265,7 +269,9 @@ std::optional<std::vector<std::pair<World::Progress*, std::vector<World::Planned
     return std::nullopt;
   }
   for (std::size_t i = 0; i < operations.size(); ++i) {
-    OperationReport& report = progress[group.first + i].report;
+    Progress& of_this = progress[group.first + i];
+    of_this.booked = group.booked;
+    OperationReport& report = of_this.report;
     report = {};
     report.sequence = group.first + i;
     report.operation = operations[i].operation;
@@ -462,14 +468,16 @@ bool World::schedule_peer(const PeerCall& call, Instant now) {
   report.sequence = call.sequence;
   report.operation = call.operation;
   report.called = call.called;
+  progress.booked = call.booked;
+  const Instant ghost_called = call.called + tools_.delay.skew(ghost, ranks(), call.sequence);
+  note_latest(report, ghost, ghost_called);
   std::vector<Planned> all;
   for (std::size_t part = 0; part < parts.size(); ++part) {
     const auto connection =
         static_cast<std::uint8_t>(std::lower_bound(sorted.begin(), sorted.end(), channels[part]) - sorted.begin());
-    const Instant called = call.called + tools_.delay.skew(ghost, ranks(), call.sequence);
     Planned planned;
     planned.transfer = std::make_shared<PeerTransfer>(
-        call.operation, parts[part], to_real, point_to_point_clear_to_send(peer_shape), ghost, called, payloads_);
+        call.operation, parts[part], to_real, point_to_point_clear_to_send(peer_shape), ghost, ghost_called, payloads_);
     if (to_real) {
       planned.out.emplace_back(out_edge(ghost, call.real_rank, false, connection), 0);
     } else {
@@ -503,6 +511,7 @@ void World::on_edge(Comm& /*comm*/, const Edge& edge, Instant now) noexcept {
   const std::int32_t top = places[static_cast<std::size_t>(edge.real_rank)].top_rank;
   const auto tag = static_cast<std::uint32_t>(top >= 0 ? top : edge.real_rank);
   const EdgeKey key{edge.ghost_rank, edge.real_rank, edge.collective, edge.channel};
+  tools_.net.book(edge.net, account_);
   if (edge.to_real) {
     auto& made = out_[key] = std::make_unique<OutEdge>(tools, edge, ghost, tag);
     out_by_net_[edge.net] = made.get();
@@ -599,7 +608,22 @@ void World::on_progress(const Transfer& transfer, std::uint64_t bytes, bool to_r
   }
 }
 
-void World::on_transfer_done(const Transfer& transfer, Instant /*now*/) noexcept {
+void World::on_held(const Transfer& transfer, Instant until, Instant now) noexcept {
+  const auto found = under_way_.find(&transfer);
+  if (found == under_way_.end()) {
+    return;
+  }
+  const OperationReport& report = found->second.progress->report;
+  account_.hold(report.called + report.latest_by, until, now);
+}
+
+void World::explain(const Progress& progress, OperationReport& report, Instant now) const {
+  const bool behind = last_end_ > report.called;
+  report.behind = behind ? last_end_ - report.called : Duration::zero();
+  report.shares = account_.shares(now).since(behind ? at_end_ : progress.booked);
+}
+
+void World::on_transfer_done(const Transfer& transfer, Instant now) noexcept {
   const auto found = under_way_.find(&transfer);
   if (found == under_way_.end()) {
     return;
@@ -607,6 +631,10 @@ void World::on_transfer_done(const Transfer& transfer, Instant /*now*/) noexcept
   Progress* const progress = found->second.progress;
   if (--progress->open_edges == 0) {
     progress->report.done = true;
+    explain(*progress, progress->report, now);
+    progress->report.firings = account_.take_firings(now);
+    last_end_ = now;
+    at_end_ = account_.shares(now);
     std::erase_if(under_way_, [progress](const auto& entry) { return entry.second.progress == progress; });
   }
 }
@@ -712,11 +740,21 @@ WorldReport World::report() const {
   out.operations = collectives_before_ + collectives_.size() + peer_sequence_;
   const std::string waiting = waits_for();
   out.state = over_ ? end_ : waiting.empty() ? "idle" : waiting;
+  bool oldest = true;  // of those that have not ended
   for (const auto* all : {&progress_, &peer_progress_}) {
     for (const auto& [number, progress] : *all) {
-      out.recent.push_back(progress.report);
+      OperationReport& report = out.recent.emplace_back(progress.report);
+      if (!report.done) {
+        const Instant seen = std::max(account_.seen(), report.called);
+        explain(progress, report, seen);
+        report.last_message = std::max(report.last_message, seen);
+        report.firings = oldest ? account_.firings(seen) : std::vector<Firing>{};
+        oldest = false;
+      }
     }
   }
+  std::stable_sort(out.recent.begin(), out.recent.end(),
+                   [](const OperationReport& a, const OperationReport& b) { return a.called < b.called; });
   return out;
 }
 

@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "frame/account.hpp"
 #include "nccl-glue/announce/protocol.hpp"
 #include "nccl-glue/comm/comm.hpp"
 #include "nccl-glue/plan/channels.hpp"
@@ -42,6 +43,11 @@ struct OperationReport {
   Instant called{};                  // by the first real rank
   Instant first_message{};
   Instant last_message{};  // the ghosts' last part
+  // What the time between is made of: `behind` until the operation before had ended, `shares`, and the rest, which is
+  // the real ranks' own.
+  Duration behind{};
+  TimeShares shares;
+  std::vector<Firing> firings;  // since the operation before had ended
   std::uint64_t bytes_from_real = 0;
   std::uint64_t bytes_to_real = 0;
   std::int32_t latest_rank = -1;  // the ghost that called last
@@ -112,18 +118,21 @@ class World final : public CommUser, public NetUser, public EdgeOwner, public Ti
     std::uint64_t first = 0;  // number of its first collective
     std::vector<Operation> operations;
     Instant called{};
+    TimeShares booked;  // then
   };
   /// A send or receive between a real rank and a ghost.
   struct PeerCall {
     std::int32_t real_rank = -1;
     Operation operation;  // as the real rank called it
     Instant called{};
+    TimeShares booked;  // then
     std::uint64_t sequence = 0;
   };
   /// What became of an operation so far.
   struct Progress {
     OperationReport report;
     std::size_t open_edges = 0;
+    TimeShares booked;  // when it was called
   };
   struct UnderWay {
     Progress* progress = nullptr;
@@ -146,6 +155,7 @@ class World final : public CommUser, public NetUser, public EdgeOwner, public Ti
 
   void on_progress(const Transfer& transfer, std::uint64_t bytes, bool to_real, Instant now) noexcept override;
   void on_transfer_done(const Transfer& transfer, Instant now) noexcept override;
+  void on_held(const Transfer& transfer, Instant until, Instant now) noexcept override;
   void on_mismatch(const std::string& text, Instant now) noexcept override;
   void on_timer(TimerNode& node, Instant now) noexcept override;
 
@@ -176,6 +186,8 @@ class World final : public CommUser, public NetUser, public EdgeOwner, public Ti
   void begin(const std::vector<Planned>& planned, Progress& progress, Instant now);
   static void forget_old(ProgressMap& progress);
   static void note_latest(OperationReport& report, std::int32_t rank, Instant at);
+  /// What its time was made of, if it ends now.
+  void explain(const Progress& progress, OperationReport& report, Instant now) const;
   [[nodiscard]] CommShape shape() const;
   [[nodiscard]] std::int32_t ranks() const { return static_cast<std::int32_t>(comm_->spec().ranks.size()); }
   [[nodiscard]] bool real(std::int32_t rank) const { return comm_->spec().ranks[static_cast<std::size_t>(rank)].real; }
@@ -209,6 +221,9 @@ class World final : public CommUser, public NetUser, public EdgeOwner, public Ti
   std::map<EdgeKey, std::unique_ptr<OutEdge>> out_;
   std::unordered_map<NetId, InEdge*> in_by_net_;
   std::unordered_map<NetId, OutEdge*> out_by_net_;
+  Account account_;      // of the time of all connections
+  Instant last_end_{};   // of an operation,
+  TimeShares at_end_{};  // and what was booked then
   Instant last_progress_{};
   std::string init_waits_for_;  // until connected: when it changes, there is progress
   TimerNode watchdog_;

@@ -17,6 +17,7 @@ struct GhostContext {
   FramePool pool{slab};
   Wheel wheel{};
   Counters counters{};
+  Ledger ledger{};
   FrameList out{};
   rdma::Transport transport{{}, pool, wheel, counters, out};
   rdma::Cm cm{{}, transport, wheel, counters, Rng(1)};
@@ -30,6 +31,7 @@ struct GhostContext {
                          .streams = ports,
                          .wheel = wheel,
                          .counters = counters,
+                         .ledger = ledger,
                          .defaults = {},
                          .rng = Rng(2)};
 };

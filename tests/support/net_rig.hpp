@@ -125,6 +125,7 @@ struct NetHost {
                            ports,
                            endpoint.wheel,
                            endpoint.counters,
+                           ledger,
                            {},
                            Rng{seed}}) {}
   ~NetHost() { endpoint.pool->free_all(questions); }
@@ -143,6 +144,7 @@ struct NetHost {
   }
 
   Endpoint endpoint;
+  Ledger ledger;
   ghost::Directory directory;
   FrameList questions;  // ARP and ND
   ghost::Neighbours neighbours;

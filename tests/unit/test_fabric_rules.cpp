@@ -117,9 +117,9 @@ TEST(Stage, first_rule_that_accepts_acts) {
   stage.add(acks, 1);
   stage.add(second, 2);
   stage.add(Match{}, 3);
-  EXPECT_EQ(*stage.find(roce(ack, 1, 0), GhostId{0}), 1);  // not seen by the rules behind
-  EXPECT_EQ(*stage.find(roce(data, 1, 0), GhostId{0}), 3);
-  EXPECT_EQ(*stage.find(roce(data, 1, 0), GhostId{0}), 2);
+  EXPECT_EQ(stage.find(roce(ack, 1, 0), GhostId{0})->action, 1);  // not seen by the rules behind
+  EXPECT_EQ(stage.find(roce(data, 1, 0), GhostId{0})->action, 3);
+  EXPECT_EQ(stage.find(roce(data, 1, 0), GhostId{0})->action, 2);
   EXPECT_EQ(Stage<int>{}.find(roce(data, 1, 0), GhostId{0}), nullptr);
 }
 
