@@ -213,7 +213,7 @@ class Shard::State final : public EmulatedNetwork::User {
     if (frame.ghost != no_ghost) {
       if (damage != Drop::none) {
         discard(frame, damage);
-      } else if (network_) {
+      } else if (network_ && !beside(frame)) {
         network_->from_node(frame, frame.ghost, now);
       } else {
         deliver_to_ghost(frame, now);
@@ -292,7 +292,7 @@ class Shard::State final : public EmulatedNetwork::User {
         last_destination_ = destination;
         last_ghost_ = directory_.by_mac(destination);
       }
-      if (network_ && (last_ghost_ != no_ghost || !bridge_.knows(destination))) {
+      if (network_ && !beside(*frame) && (last_ghost_ != no_ghost || !bridge_.knows(destination))) {
         const GhostId from = frame->ghost;
         if (last_ghost_ != no_ghost) {
           frame->ghost = last_ghost_;

@@ -157,6 +157,42 @@ TEST(Arena, IsTheSameMemoryAtEveryGhost) {
   EXPECT_EQ(read[3], std::byte{42});
 }
 
+/// NCCL's kernels take turns: send, receive and send on, ..., receive. What comes last in a loop is a receive, and the
+/// next loop's first send, of this collective or of the next one, comes behind it.
+TEST(Loops, AGhostBeginsOneWhenItHasEndedTheOneBefore) {
+  Rig rig;
+  constexpr std::uint64_t bytes = 4 * 16384;  // two ranks, two loops, two positions, two slices
+  const TableDelay delay({{}, {}}, {}, {});
+  const PlannedOperation planned{
+      .operation = {.collective = Collective::all_reduce, .count = bytes / 4, .type = DataType::i32}, .decision = {}};
+  const RingPlan plan(planned.operation, planned.decision, {.ranks = 2, .nodes = 2},
+                      {.offset = 0, .bytes = bytes, .chunk = 16384});
+  const ServiceOptions options;
+  Payloads payloads(rig.arena, options, 2);
+  const Instant called{1'000'000};
+  const auto make = [&] {
+    const RingPlace place{.last = 1, .length = 1, .ranks = 2, .rank_at = [](std::uint32_t) { return 1; }};
+    return std::make_shared<RingTransfer>(planned, plan, place, RunReadiness(delay, 2, 0, called, place.rank_at, 1),
+                                          delay, payloads);
+  };
+  const auto receive = [&](RingTransfer& transfer, std::uint64_t i, Instant at) {
+    const Transfer::Offer offer = transfer.offer(0, i);
+    transfer.received(0, i, {.buffer = *rig.arena.take(offer.room), .size = offer.size, .arrival = at});
+  };
+  ASSERT_EQ(plan.sends(1), 8U);
+  const auto first = make();
+  const auto second = make();
+  second->follow(first);
+  EXPECT_EQ(first->ready(0, 0), called);
+  for (std::uint64_t i = 0; i < 8; ++i) {
+    EXPECT_EQ(first->ready(0, 4) == Instant::never(), i < 4) << "the second loop, when " << i << " have come";
+    EXPECT_EQ(second->ready(0, 0), Instant::never());
+    receive(*first, i, called + microseconds{10 * (i + 1)});
+  }
+  EXPECT_EQ(first->ready(0, 4), called + microseconds{40});
+  EXPECT_EQ(second->ready(0, 0), called + microseconds{80});
+}
+
 struct RunCase {
   Collective collective;
   Protocol protocol;
