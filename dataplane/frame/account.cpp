@@ -21,25 +21,36 @@ TimeShares TimeShares::since(const TimeShares& earlier) const noexcept {
   return out;
 }
 
-void Account::book(Cause cause, Instant from, Instant until) noexcept {
-  from = std::max(from, until_);
-  if (until > from) {
-    shares_[cause] += until - from;
+// While something is to be made good, time in which nothing else happens is its.
+void Account::begin(Instant now) noexcept {
+  seen_ = now;
+  if (now > until_) {
+    shares_[Cause::recovery] += open_ != 0 ? now - until_ : Duration::zero();
+    until_ = now;
+  }
+}
+
+void Account::book(Cause cause, Instant until) noexcept {
+  if (until > until_) {
+    shares_[cause] += until - until_;
     until_ = until;
   }
 }
 
 // A frame adds what its way takes longer than that of the frames before it. In a stream of frames that is the time on
 // the link; the delay counts only where nothing was on its way before.
-void Account::pass(const Frame& frame, Direction direction, Instant now) noexcept {
-  seen_ = now;
+void Account::pass(const Frame& frame, Direction direction, const void* flow, Instant now) noexcept {
+  begin(now);
   const Treatment& treatment = frame.treatment;
-  const Instant from = std::max(now, until_);
-  if (open_ != 0 || frame.due <= from) {
+  if (frame.due <= until_) {
     return;
   }
+  if (last_flow_ != flow || last_flow_from_ > until_) {
+    last_flow_ = flow;
+    last_flow_from_ = until_;
+  }
   const Duration queued = std::max(frame.due - now - treatment.on_link - treatment.delay, Duration::zero());
-  Duration rest = frame.due - from;
+  Duration rest = frame.due - until_;
   const auto take = [&rest](Duration most) {
     const Duration taken = std::min(rest, most);
     rest -= taken;
@@ -82,46 +93,41 @@ std::size_t Account::fire(const Frame& frame, Direction direction, Effect effect
   return row;
 }
 
-void Account::harm(std::size_t firing, Instant now) noexcept {
+// What is on its way before the loss on the same connection does not complete anything without it. What others have on
+// their way, or a ghost waits for, goes on.
+void Account::harm(std::size_t firing, const void* flow, Instant now) noexcept {
+  begin(now);
   Row& row = rows_[firing];
   if (row.open++ == 0) {
     row.open_since = now;
   }
-  if (open_++ != 0) {
-    return;
+  ++open_;
+  const Instant from = std::max({now, held_until_, last_flow_from_});
+  if (last_flow_ == flow && from < until_) {
+    take_back(shares_, from);
+    until_ = from;
   }
-  // What is on its way behind the loss does not help; what a ghost waits for anyway does not get longer.
-  recovering_since_ = std::max(now, held_until_);
-  take_back(shares_, recovering_since_);
-  until_ = recovering_since_;
 }
 
 void Account::repair(std::size_t firing, Instant now) noexcept {
-  seen_ = now;
+  begin(now);
   Row& row = rows_[firing];
   if (--row.open == 0) {
     row.firing.cost += now - row.open_since;
   }
-  if (--open_ != 0) {
-    return;
-  }
-  book(Cause::recovery, recovering_since_, now);
-  book(Cause::late_ghost, now, late_until_);
-  book(Cause::between_ghosts, now, held_until_);
+  --open_;
 }
 
 void Account::hold(Instant late_until, Instant until, Instant now) noexcept {
-  seen_ = now;
+  begin(now);
   late_until_ = std::max(late_until_, std::min(late_until, until));
   held_until_ = std::max(held_until_, until);
-  if (open_ == 0) {
-    book(Cause::late_ghost, now, late_until_);
-    book(Cause::between_ghosts, now, held_until_);
-  }
+  book(Cause::late_ghost, late_until_);
+  book(Cause::between_ghosts, held_until_);
 }
 
-// Takes out what is booked behind `from`: first the ends of the ways of frames, which lie last; then what was held; then
-// the ways of frames that were booked before it was held.
+// Takes out what is booked behind `from`: first the ends of the ways of frames, which lie last; then what was held;
+// then the ways of frames that were booked before it was held.
 void Account::take_back(TimeShares& shares, Instant from) const noexcept {
   Instant end = until_;
   const auto take = [&](Cause cause, Instant down_to) {
@@ -141,10 +147,10 @@ void Account::take_back(TimeShares& shares, Instant from) const noexcept {
 
 TimeShares Account::shares(Instant now) const noexcept {
   TimeShares out = shares_;
-  if (open_ != 0 && now > recovering_since_) {
-    out[Cause::recovery] += now - recovering_since_;
-  } else if (until_ > now) {
+  if (until_ > now) {
     take_back(out, now);
+  } else if (open_ != 0) {
+    out[Cause::recovery] += now - until_;
   }
   return out;
 }

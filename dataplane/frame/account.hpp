@@ -50,12 +50,12 @@ struct Firing {
 class Account {
  public:
   // The ledger's.
-  /// `frame` will leave the profile at frame.due.
-  void pass(const Frame& frame, Direction direction, Instant now) noexcept;
+  /// `frame` of connection `flow` will leave the profile at frame.due.
+  void pass(const Frame& frame, Direction direction, const void* flow, Instant now) noexcept;
   /// The rule has acted on `frame`; answers its number here.
   std::size_t fire(const Frame& frame, Direction direction, Effect effect, Instant now) noexcept;
-  /// What rule `firing` did is to be made good, and has been.
-  void harm(std::size_t firing, Instant now) noexcept;
+  /// What rule `firing` did to `flow` is to be made good, and has been.
+  void harm(std::size_t firing, const void* flow, Instant now) noexcept;
   void repair(std::size_t firing, Instant now) noexcept;
 
   // The owner's.
@@ -78,7 +78,8 @@ class Account {
     Instant open_since{};
   };
 
-  void book(Cause cause, Instant from, Instant until) noexcept;
+  void begin(Instant now) noexcept;
+  void book(Cause cause, Instant until) noexcept;
   void take_back(TimeShares& shares, Instant from) const noexcept;
   [[nodiscard]] std::size_t row_of(Direction direction, Effect effect, std::uint8_t rule) noexcept;
 
@@ -86,8 +87,9 @@ class Account {
   Instant until_{};       // everything before is booked, or was nobody's
   Instant late_until_{};  // by hold(): these two
   Instant held_until_{};
-  std::uint32_t open_ = 0;  // of all rows
-  Instant recovering_since_{};
+  const void* last_flow_ = nullptr;  // whose frames have moved until_ last,
+  Instant last_flow_from_{};         // and from where
+  std::uint32_t open_ = 0;           // of all rows
   Instant seen_{};
   std::array<Row, firings_max> rows_{};
   std::size_t rows_used_ = 0;

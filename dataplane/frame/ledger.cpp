@@ -49,6 +49,7 @@ void Ledger::record_roce(const Frame& frame, Direction direction, Instant now) n
 
 void Ledger::repair(Flow& flow, Harmed& harmed, Instant now) noexcept {
   harmed.open = false;
+  --flow.open;
   flow.account->repair(harmed.firing, now);
 }
 
@@ -64,7 +65,8 @@ void Ledger::book(Flow& flow, const Frame& frame, Direction direction, Instant n
     const std::size_t firing = account.fire(frame, direction, effect, now);
     if (!same_kind.open && !treatment.duplicate) {
       same_kind = {.open = true, .psn = packet.psn, .firing = firing};
-      account.harm(firing, now);
+      ++flow.open;
+      account.harm(firing, &flow, now);
     }
   };
   if (treatment.dropped != Drop::none) {
@@ -95,7 +97,9 @@ void Ledger::book(Flow& flow, const Frame& frame, Direction direction, Instant n
   if (treatment.delay != Duration::zero()) {
     account.fire(frame, direction, Effect::delay, now);
   }
-  account.pass(frame, direction, now);
+  if (flow.open == 0) {  // else it is part of the repair, or of no use before
+    account.pass(frame, direction, &flow, now);
+  }
 }
 
 }  // namespace nbx

@@ -45,6 +45,7 @@ class Ledger {
   struct Flow {
     Account* account = nullptr;
     std::array<std::array<Harmed, 2>, 2> harmed{};  // by direction; requests, responses
+    unsigned open = 0;                              // of them
   };
 
   void record_roce(const Frame& frame, Direction direction, Instant now) noexcept;

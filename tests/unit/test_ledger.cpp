@@ -17,7 +17,10 @@ constexpr std::uint8_t write_only = 0x0a;  // IBTA table 38
 constexpr std::uint8_t acknowledge = 0x11;
 
 struct Desk {
-  Desk() { ledger.open({.ghost = GhostId{0}, .qpn = own, .peer = IpAddress::v4(0), .peer_qpn = peers}, account); }
+  Desk() {
+    ledger.open({.ghost = GhostId{0}, .qpn = own, .peer = IpAddress::v4(0), .peer_qpn = peers}, account);
+    ledger.open({.ghost = GhostId{1}, .qpn = own, .peer = IpAddress::v4(0), .peer_qpn = peers}, account);
+  }
 
   struct Packet {
     Direction direction = Direction::to_node;
@@ -30,13 +33,14 @@ struct Desk {
     bool corrupted = false;
     bool reordered = false;
     bool duplicate = false;
+    GhostId ghost{0};
   };
   void pass(const Packet& packet) {
     std::array<std::byte, 64> bytes{};
     Frame frame;
     frame.data = bytes.data();
     frame.size = bytes.size();
-    frame.ghost = GhostId{0};
+    frame.ghost = packet.ghost;
     frame.parsed.kind = wire::FrameKind::roce_v2;
     frame.parsed.l3_offset = 14;
     frame.parsed.l4_offset = 34;
@@ -128,6 +132,17 @@ TEST(Account, WhatWasOnItsWayBehindALossIsTakenBack) {
   EXPECT_EQ(desk.account.shares(desk.now).sum(), milliseconds{17});
 }
 
+TEST(Account, WhatOthersHaveOnTheirWayGoesOn) {
+  Desk desk;
+  desk.pass({.psn = 5, .dropped = Drop::loss});
+  desk.pass({.psn = 5, .delay = milliseconds{4}, .ghost = GhostId{1}});
+  desk.now = desk.now + milliseconds{10};
+  desk.pass({.psn = 5});
+  EXPECT_EQ(desk.share(Cause::propagation), milliseconds{4});
+  EXPECT_EQ(desk.share(Cause::recovery), milliseconds{6});
+  EXPECT_EQ(desk.only_firing(Effect::loss).cost, milliseconds{10});
+}
+
 TEST(Account, AnAcknowledgementShowsThatAPacketCame) {
   Desk desk;
   desk.pass({.psn = 5, .reordered = true});
@@ -209,7 +224,8 @@ TEST(Account, NoInstantCountsTwice) {
                  .delay = microseconds{rng.below(100)},
                  .queued = microseconds{rng.below(40)},
                  .opcode = rng.below(3) == 0 ? acknowledge : write_only,
-                 .corrupted = rng.below(20) == 0});
+                 .corrupted = rng.below(20) == 0,
+                 .ghost = GhostId{static_cast<std::uint32_t>(rng.below(2))}});
     }
   }
 }
