@@ -14,7 +14,7 @@ std::vector<OperationReport> sequence(const std::string& letters) {
   for (const char letter : letters) {
     OperationReport report;
     report.operation.count = static_cast<std::uint64_t>(letter);
-    report.operation.type = DataType::float32;
+    report.operation.type = DataType::f32;
     report.called = Instant{} + static_cast<int>(out.size() + 1) * milliseconds{10};
     report.last_message = report.called + milliseconds{4};
     report.shares[Cause::recovery] = milliseconds{1};
