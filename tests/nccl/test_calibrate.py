@@ -8,7 +8,7 @@ from lab import BIN, run
 from transit import TransitLab
 
 CHANCES = 2  # one run on a machine that does other things besides may be off
-TOLERANCE = 8
+TOLERANCE = 40  # transit.py is for the fidelity itself, on a machine that does nothing else
 
 
 def result(file, **times):
