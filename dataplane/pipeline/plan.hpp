@@ -77,7 +77,7 @@ struct ShardPlan {
   rdma::TransportConfig transport;
   rdma::CmConfig cm;
   std::uint16_t beside_tcp_port = 0;  // TCP with this port is the emulator's own: no profile touches it
-  std::uint32_t ports = 1;  // of the cluster: more than one makes transit possible
+  std::uint32_t ports = 1;            // of the cluster: more than one makes transit possible
 };
 
 }  // namespace nbx::pipeline
