@@ -53,7 +53,7 @@ def test_a_delay_is_propagation(tmp_path):
             assert part(operation, "recovery") == part(operation, "serialisation") == 0
             (delay,) = faults(operation, "delay")
             assert (delay["direction"], delay["rule"]) == ("to_node", 1)
-            assert delay["cost_ms"] >= 0.8 * part(operation, "propagation")
+            assert delay["cost_ms"] >= 5
         spent = sum(part(operation, "propagation") for operation in place.ask("nccl")["operations"])
         assert spent >= 5 * 9.9, "two ways in each of five operations"
 
