@@ -43,7 +43,9 @@ class Ranks {
  public:
   Ranks() {
     std::string name = (fs::temp_directory_path() / "nbx-calibrate-XXXXXX").string();
-    folder_ = mkdtemp(name.data()) != nullptr ? name : ".";
+    if (mkdtemp(name.data()) != nullptr) {
+      folder_ = name;
+    }
     struct sigaction action {};
     action.sa_handler = [](int) { interrupted = 1; };
     interrupted = 0;
@@ -54,8 +56,10 @@ class Ranks {
     end();
     sigaction(SIGINT, &before_[0], nullptr);
     sigaction(SIGTERM, &before_[1], nullptr);
-    std::error_code error;
-    fs::remove_all(folder_, error);
+    if (!folder_.empty()) {
+      std::error_code error;
+      fs::remove_all(folder_, error);
+    }
   }
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;
@@ -65,7 +69,11 @@ class Ranks {
   [[nodiscard]] fs::path output(std::size_t rank) const { return folder_ / ("out" + std::to_string(rank)); }
   [[nodiscard]] fs::path errors(std::size_t rank) const { return folder_ / ("err" + std::to_string(rank)); }
 
+  /// False, and errno says why, when there is no folder or no process.
   bool start(const std::string& command) {
+    if (folder_.empty()) {
+      return false;
+    }
     const std::size_t rank = pids_.size();
     const int out = open(output(rank).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     const int err = open(errors(rank).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
@@ -130,7 +138,7 @@ class Ranks {
   }
 
  private:
-  fs::path folder_;
+  fs::path folder_;          // of this run's output; empty: it could not be made
   std::vector<pid_t> pids_;  // 0: has ended
   std::array<struct sigaction, 2> before_{};
 };
