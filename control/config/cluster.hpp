@@ -181,25 +181,9 @@ struct Ghost {
 
 /// In the order of cc::dcqcn_presets.
 enum class DcqcnPreset : std::uint8_t { mlx5, paper, validation, hpcc_production, otg_default };
-/// mlx5's names; what is not there is the preset's.
 struct Dcqcn {
   DcqcnPreset preset = DcqcnPreset::mlx5;
-  std::optional<bool> rp_clamp_tgt_rate;
-  std::optional<bool> rp_clamp_tgt_rate_ati;
-  std::optional<std::uint32_t> rp_time_reset;
-  std::optional<std::uint32_t> rp_byte_reset;
-  std::optional<std::uint32_t> rp_threshold;
-  std::optional<std::uint32_t> rp_ai_rate;
-  std::optional<std::uint32_t> rp_hai_rate;
-  std::optional<std::uint32_t> rp_max_rate;
-  std::optional<std::uint32_t> rp_gd;
-  std::optional<std::uint32_t> rp_min_dec_fac;
-  std::optional<std::uint32_t> rp_min_rate;
-  std::optional<std::uint32_t> rp_rate_to_set_on_first_cnp;
-  std::optional<std::uint32_t> rp_dce_tcp_g;
-  std::optional<std::uint32_t> rp_dce_tcp_rtt;
-  std::optional<std::uint32_t> rp_rate_reduce_monitor_period;
-  std::optional<std::uint32_t> rp_initial_alpha_value;
+  cc::DcqcnParams params;  // the preset's, but for what is given
 };
 
 struct Transport {

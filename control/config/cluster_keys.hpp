@@ -380,33 +380,35 @@ void describe(V& v, Dcqcn& x) {
            .doc = "How a ghost's queue pair reacts to congestion notifications; names and units are mlx5's.",
            .shorthand = "preset"});
   v.field("preset", x.preset, "Where the values come from that are not given.");
-  v.field("rp_clamp_tgt_rate", x.rp_clamp_tgt_rate, "Whether every cut sets the target rate to the current one.",
+  x.params = cc::dcqcn_presets[static_cast<std::size_t>(x.preset)].params;
+  v.field("rp_clamp_tgt_rate", x.params.rp_clamp_tgt_rate, "Whether every cut sets the target rate to the current one.",
           {.fallback = "the preset's"});
-  v.field("rp_clamp_tgt_rate_ati", x.rp_clamp_tgt_rate_ati,
+  v.field("rp_clamp_tgt_rate_ati", x.params.rp_clamp_tgt_rate_ati,
           "Whether the first cut after an increase by the timer does.", {.fallback = "the preset's"});
-  v.field("rp_time_reset", x.rp_time_reset, "Microseconds between increases by the timer.",
+  v.field("rp_time_reset", x.params.rp_time_reset, "Microseconds between increases by the timer.",
           {.limits = {.min = 1}, .fallback = "the preset's"});
-  v.field("rp_byte_reset", x.rp_byte_reset, "Bytes between increases by the byte counter; 0: off.",
+  v.field("rp_byte_reset", x.params.rp_byte_reset, "Bytes between increases by the byte counter; 0: off.",
           {.fallback = "the preset's"});
-  v.field("rp_threshold", x.rp_threshold, "Increases of fast recovery (F).",
+  v.field("rp_threshold", x.params.rp_threshold, "Increases of fast recovery (F).",
           {.limits = {.min = 1}, .fallback = "the preset's"});
-  v.field("rp_ai_rate", x.rp_ai_rate, "Additive increase, Mb/s.", {.fallback = "the preset's"});
-  v.field("rp_hai_rate", x.rp_hai_rate, "Hyper increase, Mb/s.", {.fallback = "the preset's"});
-  v.field("rp_max_rate", x.rp_max_rate, "Highest rate, Mb/s; 0: `line_rate`.", {.fallback = "the preset's"});
-  v.field("rp_gd", x.rp_gd, "A cut takes alpha / 2^(rp_gd - 10) of the rate.",
+  v.field("rp_ai_rate", x.params.rp_ai_rate, "Additive increase, Mb/s.", {.fallback = "the preset's"});
+  v.field("rp_hai_rate", x.params.rp_hai_rate, "Hyper increase, Mb/s.", {.fallback = "the preset's"});
+  v.field("rp_max_rate", x.params.rp_max_rate, "Highest rate, Mb/s; 0: `line_rate`.", {.fallback = "the preset's"});
+  v.field("rp_gd", x.params.rp_gd, "A cut takes alpha / 2^(rp_gd - 10) of the rate.",
           {.limits = {.max = 20}, .fallback = "the preset's"});
-  v.field("rp_min_dec_fac", x.rp_min_dec_fac, "Per cent of the rate that a cut leaves at least.",
+  v.field("rp_min_dec_fac", x.params.rp_min_dec_fac, "Per cent of the rate that a cut leaves at least.",
           {.limits = {.max = 100}, .fallback = "the preset's"});
-  v.field("rp_min_rate", x.rp_min_rate, "Lowest rate, Mb/s.", {.limits = {.min = 1}, .fallback = "the preset's"});
-  v.field("rp_rate_to_set_on_first_cnp", x.rp_rate_to_set_on_first_cnp,
-          "Rate after the first notification, Mb/s; 0: a cut like the others.", {.fallback = "the preset's"});
-  v.field("rp_dce_tcp_g", x.rp_dce_tcp_g, "What alpha keeps at an update, of 1024.",
-          {.limits = {.max = 1024}, .fallback = "the preset's"});
-  v.field("rp_dce_tcp_rtt", x.rp_dce_tcp_rtt, "Microseconds between updates of alpha.",
+  v.field("rp_min_rate", x.params.rp_min_rate, "Lowest rate, Mb/s.",
           {.limits = {.min = 1}, .fallback = "the preset's"});
-  v.field("rp_rate_reduce_monitor_period", x.rp_rate_reduce_monitor_period, "Microseconds between cuts.",
+  v.field("rp_rate_to_set_on_first_cnp", x.params.rp_rate_to_set_on_first_cnp,
+          "Rate after the first notification, Mb/s; 0: a cut like the others.", {.fallback = "the preset's"});
+  v.field("rp_dce_tcp_g", x.params.rp_dce_tcp_g, "What alpha keeps at an update, of 1024.",
+          {.limits = {.max = 1024}, .fallback = "the preset's"});
+  v.field("rp_dce_tcp_rtt", x.params.rp_dce_tcp_rtt, "Microseconds between updates of alpha.",
+          {.limits = {.min = 1}, .fallback = "the preset's"});
+  v.field("rp_rate_reduce_monitor_period", x.params.rp_rate_reduce_monitor_period, "Microseconds between cuts.",
           {.fallback = "the preset's"});
-  v.field("rp_initial_alpha_value", x.rp_initial_alpha_value, "Alpha at the start, of 1024.",
+  v.field("rp_initial_alpha_value", x.params.rp_initial_alpha_value, "Alpha at the start, of 1024.",
           {.limits = {.max = 1024}, .fallback = "the preset's"});
 }
 template <class V>

@@ -12,22 +12,16 @@ struct Builder {
   [[nodiscard]] switching::CableSpec fabric() const { return {network.fabric_rate, network.propagation}; }
 
   switching::Topology operator()(const Rack& /*rack*/) const { return switching::rack(network.hosts, host()); }
-  switching::Topology operator()(const LeafSpine& x) const {
-    return switching::leaf_spine({.leaves = x.leaves,
-                                  .spines = x.spines,
-                                  .hosts_per_leaf = x.hosts_per_leaf,
-                                  .parallel = x.parallel,
-                                  .host_cable = host(),
-                                  .fabric_cable = fabric()});
+  switching::Topology operator()(switching::LeafSpineSpec x) const {
+    x.host_cable = host();
+    x.fabric_cable = fabric();
+    return switching::leaf_spine(x);
   }
   switching::Topology operator()(const FatTree& x) const { return switching::fat_tree(x.k, fabric()); }
-  switching::Topology operator()(const RailOptimized& x) const {
-    return switching::rail_optimized({.nodes = x.nodes,
-                                      .rails = x.rails,
-                                      .nodes_per_group = x.nodes_per_group,
-                                      .spines = x.spines,
-                                      .host_cable = host(),
-                                      .fabric_cable = fabric()});
+  switching::Topology operator()(switching::RailSpec x) const {
+    x.host_cable = host();
+    x.fabric_cable = fabric();
+    return switching::rail_optimized(x);
   }
   switching::Topology operator()(const Dragonfly& x) const {
     return switching::dragonfly(x.hosts_per_router, x.routers_per_group, x.global_links, fabric());

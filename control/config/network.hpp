@@ -14,28 +14,16 @@
 namespace nbx::config {
 
 struct Rack {};
-struct LeafSpine {
-  std::uint32_t leaves = 2;
-  std::uint32_t spines = 2;
-  std::uint32_t hosts_per_leaf = 8;
-  std::uint32_t parallel = 1;
-};
 struct FatTree {
   std::uint32_t k = 4;
-};
-struct RailOptimized {
-  std::uint32_t nodes = 2;
-  std::uint32_t rails = 8;
-  std::uint32_t nodes_per_group = 2;
-  std::uint32_t spines = 2;
 };
 struct Dragonfly {
   std::uint32_t hosts_per_router = 1;
   std::uint32_t routers_per_group = 2;
   std::uint32_t global_links = 1;
 };
-/// The real node is host 0, the ghosts follow in the order of the file.
-using Shape = std::variant<Rack, LeafSpine, FatTree, RailOptimized, Dragonfly>;
+/// The real node is host 0, the ghosts follow in the order of the file. Cables are the network's.
+using Shape = std::variant<Rack, switching::LeafSpineSpec, FatTree, switching::RailSpec, Dragonfly>;
 
 struct EcnThresholds {
   ByteCount kmin;

@@ -28,7 +28,7 @@ void describe(V& v, Rack& /*x*/) {
   v.about({.name = "rack", .doc = ""});
 }
 template <class V>
-void describe(V& v, LeafSpine& x) {
+void describe(V& v, switching::LeafSpineSpec& x) {
   v.about({.name = "leaf-spine", .doc = "Every leaf has cables to every spine."});
   v.field("leaves", x.leaves, "Leaf switches.", {.limits = {.min = 1, .max = 1024}});
   v.field("spines", x.spines, "Spine switches.", {.limits = {.min = 1, .max = 256}});
@@ -41,7 +41,7 @@ void describe(V& v, FatTree& x) {
   v.field("k", x.k, "Ports of every switch, an even number.", {.limits = {.min = 2, .max = 32}});
 }
 template <class V>
-void describe(V& v, RailOptimized& x) {
+void describe(V& v, switching::RailSpec& x) {
   v.about({.name = "rail-optimized", .doc = "Port r of every node of a group is at the group's leaf r."});
   v.field("nodes", x.nodes, "Nodes.", {.limits = {.min = 1, .max = 4096}});
   v.field("rails", x.rails, "Ports of a node; host n * rails + r is port r of node n.",
@@ -63,9 +63,10 @@ void describe(V& v, Shape& x) {
   v.about({.name = "topology",
            .doc = "Which switches there are. The real node is host 0, the ghosts follow.",
            .bare_names = true});
-  v.choice(x, {}, alternative<Rack>("rack", "One switch."), alternative<LeafSpine>("leaf_spine", "Two stages."),
+  v.choice(x, {}, alternative<Rack>("rack", "One switch."),
+           alternative<switching::LeafSpineSpec>("leaf_spine", "Two stages."),
            alternative<FatTree>("fat_tree", "Three stages of equal switches."),
-           alternative<RailOptimized>("rail_optimized", "Two stages, a leaf for each rail."),
+           alternative<switching::RailSpec>("rail_optimized", "Two stages, a leaf for each rail."),
            alternative<Dragonfly>("dragonfly", "Groups without a second stage."));
 }
 template <class V>

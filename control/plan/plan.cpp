@@ -183,34 +183,13 @@ pipeline::GhostPlan make_ghost(const config::Ghost& ghost, const config::Port& p
   return out;
 }
 
-cc::DcqcnParams make_dcqcn(const config::Dcqcn& given) {
-  cc::DcqcnParams out = cc::dcqcn_presets[static_cast<std::size_t>(given.preset)].params;
-  out.rp_clamp_tgt_rate = given.rp_clamp_tgt_rate.value_or(out.rp_clamp_tgt_rate);
-  out.rp_clamp_tgt_rate_ati = given.rp_clamp_tgt_rate_ati.value_or(out.rp_clamp_tgt_rate_ati);
-  out.rp_time_reset = given.rp_time_reset.value_or(out.rp_time_reset);
-  out.rp_byte_reset = given.rp_byte_reset.value_or(out.rp_byte_reset);
-  out.rp_threshold = given.rp_threshold.value_or(out.rp_threshold);
-  out.rp_ai_rate = given.rp_ai_rate.value_or(out.rp_ai_rate);
-  out.rp_hai_rate = given.rp_hai_rate.value_or(out.rp_hai_rate);
-  out.rp_max_rate = given.rp_max_rate.value_or(out.rp_max_rate);
-  out.rp_gd = given.rp_gd.value_or(out.rp_gd);
-  out.rp_min_dec_fac = given.rp_min_dec_fac.value_or(out.rp_min_dec_fac);
-  out.rp_min_rate = given.rp_min_rate.value_or(out.rp_min_rate);
-  out.rp_rate_to_set_on_first_cnp = given.rp_rate_to_set_on_first_cnp.value_or(out.rp_rate_to_set_on_first_cnp);
-  out.rp_dce_tcp_g = given.rp_dce_tcp_g.value_or(out.rp_dce_tcp_g);
-  out.rp_dce_tcp_rtt = given.rp_dce_tcp_rtt.value_or(out.rp_dce_tcp_rtt);
-  out.rp_rate_reduce_monitor_period = given.rp_rate_reduce_monitor_period.value_or(out.rp_rate_reduce_monitor_period);
-  out.rp_initial_alpha_value = given.rp_initial_alpha_value.value_or(out.rp_initial_alpha_value);
-  return out;
-}
-
 std::optional<rdma::RateLimit> make_rate_limit(const config::Transport& transport) {
   if (transport.line_rate.unlimited()) {
     return std::nullopt;
   }
   rdma::RateLimit out{.line = transport.line_rate};
   if (transport.dcqcn) {
-    out.dcqcn = make_dcqcn(**transport.dcqcn);
+    out.dcqcn = (*transport.dcqcn)->params;
   }
   return out;
 }

@@ -45,9 +45,9 @@ struct Topology {
 
 /// Every leaf to every spine, `parallel` times.
 struct LeafSpineSpec {
-  std::uint32_t leaves = 1;
-  std::uint32_t spines = 1;
-  std::uint32_t hosts_per_leaf = 1;
+  std::uint32_t leaves = 2;
+  std::uint32_t spines = 2;
+  std::uint32_t hosts_per_leaf = 8;
   std::uint32_t parallel = 1;
   CableSpec host_cable{};
   CableSpec fabric_cable{};
@@ -60,10 +60,10 @@ struct LeafSpineSpec {
 /// Nodes of `rails` ports; port r of every node of a group on the group's leaf r; every leaf to every spine. Host
 /// n * rails + r is port r of node n.
 struct RailSpec {
-  std::uint32_t nodes = 1;
+  std::uint32_t nodes = 2;
   std::uint32_t rails = 8;
-  std::uint32_t nodes_per_group = 1;
-  std::uint32_t spines = 1;
+  std::uint32_t nodes_per_group = 2;
+  std::uint32_t spines = 2;
   CableSpec host_cable{};
   CableSpec fabric_cable{};
 };
