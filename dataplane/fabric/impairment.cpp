@@ -52,15 +52,10 @@ class DelayAccount {
 };
 
 /// Only IP has an ECN field (RFC 3168).
-bool is_ip(wire::FrameKind kind) {
-  using enum wire::FrameKind;
-  return kind == roce_v2 || kind == icmp_echo || kind == nd_solicit || kind == nd_advert || kind == ip_other;
-}
-
 bool can_mark(const wire::Parsed& p, bool force) {
   constexpr unsigned ce = 3;
   const unsigned ecn = p.traffic_class & ce;
-  return is_ip(p.kind) && ecn != ce && (ecn != 0 || force);
+  return wire::has_ip(p.kind) && ecn != ce && (ecn != 0 || force);
 }
 
 }  // namespace

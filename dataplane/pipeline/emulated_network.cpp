@@ -29,16 +29,10 @@ constexpr Drop drop_of(switching::SwitchDrop reason) {
   return Drop::none;
 }
 
-bool has_ip(const wire::Parsed& p) {
-  return p.kind == wire::FrameKind::roce_v2 || p.kind == wire::FrameKind::ip_other ||
-         p.kind == wire::FrameKind::icmp_echo || p.kind == wire::FrameKind::nd_solicit ||
-         p.kind == wire::FrameKind::nd_advert;
-}
-
 /// What ECMP sees: addresses and the UDP source port, which is a flow's entropy (A17.9.2).
 std::uint32_t flow_of(const Frame& frame) noexcept {
   const wire::Parsed& p = frame.parsed;
-  if (!has_ip(p)) {
+  if (!wire::has_ip(p.kind)) {
     return 0;
   }
   std::uint64_t hash = hash_value(wire::source_ip(frame.bytes(), p));
@@ -122,7 +116,7 @@ class EmulatedNetwork::State final : public switching::PacketOwner {
       return;
     }
     const wire::Parsed& p = frame.parsed;
-    const bool ip = has_ip(p);
+    const bool ip = wire::has_ip(p.kind);
     const auto dscp = static_cast<std::uint8_t>(ip ? p.traffic_class >> 2U : 64);
     const auto pcp = static_cast<std::uint8_t>(p.vlan_tci != 0 ? p.vlan_tci >> 13U : 8);
     packet->frame = &frame;

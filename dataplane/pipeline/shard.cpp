@@ -146,9 +146,7 @@ class Shard::State final : public EmulatedNetwork::User {
   /// The ghosts of a port route for each other, so that a real node may reach many by one neighbour.
   [[nodiscard]] GhostId addressee(const Frame& frame) const noexcept {
     const GhostId neighbour = directory_.by_mac(wire::destination_mac(frame.bytes()));
-    const FrameKind kind = frame.parsed.kind;
-    if (neighbour == no_ghost ||
-        (kind != FrameKind::roce_v2 && kind != FrameKind::ip_other && kind != FrameKind::icmp_echo)) {
+    if (neighbour == no_ghost || !wire::has_ip(frame.parsed.kind)) {
       return neighbour;
     }
     const IpAddress destination = wire::destination_ip(frame.bytes(), frame.parsed);

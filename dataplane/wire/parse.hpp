@@ -54,6 +54,12 @@ struct Parsed {
 };
 static_assert(sizeof(Parsed) <= 48);
 
+/// Whether frames of this kind have an IP header, which was understood.
+[[nodiscard]] constexpr bool has_ip(FrameKind kind) {
+  using enum FrameKind;
+  return kind == roce_v2 || kind == icmp_echo || kind == nd_solicit || kind == nd_advert || kind == ip_other;
+}
+
 /// How much of a frame's integrity to check: a NIC, a simulator and a fuzzer differ.
 struct ParsePolicy {
   bool verify_icrc = true;
