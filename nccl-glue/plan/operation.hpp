@@ -42,6 +42,8 @@ struct Operation {
   DataType type = DataType::f32;
   RedOp op = RedOp::sum;
   std::int32_t root = 0;  // broadcast and reduce; the peer of send and recv
+
+  friend bool operator==(const Operation&, const Operation&) = default;
 };
 
 /// How NCCL runs it.

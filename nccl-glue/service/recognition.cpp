@@ -82,8 +82,11 @@ bool World::fits(const Group& group, const Decision& decision, const std::set<st
     operations.push_back({operation, operation.count == 0 ? Decision{} : decision});
   }
   const auto placements = place(*comm_->spec().version, shape(), operations);
+  if (!placements) {
+    return false;
+  }
   std::set<std::uint8_t> used;
-  for (const Placement& placement : placements ? *placements : std::vector<Placement>{}) {
+  for (const Placement& placement : *placements) {
     for (const Share& share : placement.shares) {
       used.insert(share.channel);
     }

@@ -8,12 +8,6 @@ namespace {
 constexpr std::size_t period_max = 512;
 constexpr std::size_t times_min = 3;
 
-bool same(const OperationReport& a, const OperationReport& b) {
-  const Operation& x = a.operation;
-  const Operation& y = b.operation;
-  return x.collective == y.collective && x.count == y.count && x.type == y.type && x.op == y.op && x.root == y.root;
-}
-
 struct Repetition {
   std::size_t first = 0;
   std::size_t period = 0;  // 0: there is none
@@ -25,7 +19,7 @@ Repetition repetition_of(const std::vector<OperationReport>& operations) {
   std::size_t most = 0;
   for (std::size_t period = 1; period <= std::min(period_max, n / times_min); ++period) {
     std::size_t first = n - period;
-    while (first > 0 && same(operations[first - 1], operations[first - 1 + period])) {
+    while (first > 0 && operations[first - 1].operation == operations[first - 1 + period].operation) {
       --first;
     }
     const std::size_t covered = n - first;

@@ -11,7 +11,7 @@
 namespace nbx::nccl {
 namespace {
 
-constexpr std::uint64_t slice = 4096;
+constexpr std::uint32_t slice = 4096;  // and path MTU
 
 void slices(benchmark::State& state, Protocol protocol, std::vector<Straggler> stragglers) {
   const auto ranks = static_cast<std::uint32_t>(state.range(0));
@@ -20,7 +20,7 @@ void slices(benchmark::State& state, Protocol protocol, std::vector<Straggler> s
   ServiceOptions options;
   options.delay.hop = {.latency = std::chrono::microseconds{2}, .rate = {100'000'000'000}};
   options.delay.stragglers = std::move(stragglers);
-  const auto delay = make_delay_model(options.delay, ranks, 1);
+  const auto delay = make_delay_model(options.delay, slice, 1);
   const std::uint64_t bytes = ranks * slice;
   PlannedOperation planned;
   planned.operation = {.collective = Collective::all_reduce, .count = bytes / 4, .type = DataType::f32};
