@@ -122,6 +122,42 @@ def test_an_unknown_version_is_refused_by_name(two):
     assert done.returncode != 0 and "2.25.1" in done.stdout + done.stderr
 
 
+# Two processes of one node that announce the same communicator, each with another release of NCCL: prints what each hears.
+ANNOUNCE = """
+import socket, struct, sys
+HELLO, COMM_INIT, FAILURE = 1, 2, 65
+def record(kind, body):
+    return struct.pack("<II", 4 + len(body), kind) + body
+def last_word(connection):
+    heard = b""
+    while True:
+        while len(heard) >= 8 and len(heard) >= 4 + struct.unpack_from("<I", heard)[0]:
+            size, kind = struct.unpack_from("<II", heard)
+            if kind == FAILURE:
+                return heard[8:4 + size].decode()
+            heard = heard[4 + size:]
+        more = connection.recv(4096)
+        if not more:
+            return "nothing"
+        heard += more
+connections = []
+for rank, version in ((0, 22907), (2, 22809)):
+    connection = socket.create_connection((sys.argv[1], 4790), timeout=10)
+    connection.sendall(record(HELLO, struct.pack("<IIiI", 0x4e425831, version, rank + 1, 0))
+                       + record(COMM_INIT, struct.pack("<Qii", 1, 4, rank) + bytes(range(128))))
+    connections.append(connection)
+for connection in connections:
+    print(last_word(connection))
+"""
+
+
+def test_real_ranks_of_different_versions_are_both_told(tmp_path):
+    with ghosts(tmp_path, 4, real="[0, 2]", nodes=(0, 2)) as place:
+        done = call("ip", "netns", "exec", place.node(0), "/usr/bin/python3", "-c", ANNOUNCE, place.first_ghost)
+        heard = done.stdout.strip().splitlines()
+        assert len(heard) == 2 and all("2.29.7" in line and "2.28.9" in line for line in heard), done.stdout
+
+
 def job_under_way(place, **environment):
     job = place.begin("collective_test", "--ranks", 2, "--real", 0, "--op", "allreduce", "--count", 1000, "--iters",
                       1000000, **environment)
