@@ -86,13 +86,13 @@ def main():
     parser.add_argument("--iters", type=int, default=25)
     parser.add_argument("--tolerance", default="1")
     parser.add_argument("--limit", type=int, default=500)
-    parser.add_argument("--sizes", nargs="*", default=["-b", "64K", "-e", "16M", "-f", "16"], help="as of nbx-probe")
+    parser.add_argument("--sizes", default="-b 64K -e 16M -f 16", help="as of nbx-probe")
     parser.add_argument("--hop", default="", help="a ghost's own work, as in 'per_message: 60us, reduce_rate: 20Gb/s'")
     parser.add_argument("--more", default="", help="another line of the cluster file's nccl section")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, TransitLab(Path(folder), args.ranks, args.hop, args.more) as lab:
         done = lab.calibrate("--tolerance", args.tolerance,
-                             program=["all_reduce", *args.sizes, "-n", args.iters, "-w", 3], limit_s=args.limit)
+                             program=["all_reduce", *args.sizes.split(), "-n", args.iters, "-w", 3], limit_s=args.limit)
         print(done.stdout, end="")
     return done.returncode
 
