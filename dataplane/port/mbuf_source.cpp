@@ -31,6 +31,16 @@ Frame& renew(rte_mbuf& mbuf, std::size_t offset) noexcept {
   return frame;
 }
 
+/// Ordinary pages come at their first use; a frame must not wait for one.
+void touch_pages(rte_mempool* pool, void*, void* object, unsigned) {
+  constexpr std::uint32_t page = 4096;
+  volatile auto* bytes = static_cast<unsigned char*>(object);
+  for (std::uint32_t offset = 0; offset < pool->elt_size; offset += page) {
+    bytes[offset] = 0;
+  }
+  bytes[pool->elt_size - 1] = 0;
+}
+
 /// What rte_pktmbuf_pool_create() does, but packed across pages: device addresses are virtual ones (--iova-mode=va), so
 /// a buffer need not lie within one page, which would waste half of the memory on ordinary pages.
 rte_mempool* create_pool(const std::string& name, unsigned frames, std::uint16_t room) {
@@ -49,6 +59,7 @@ rte_mempool* create_pool(const std::string& name, unsigned frames, std::uint16_t
     rte_mempool_free(pool);
     return nullptr;
   }
+  rte_mempool_obj_iter(pool, touch_pages, nullptr);
   rte_mempool_obj_iter(pool, rte_pktmbuf_init, nullptr);
   return pool;
 }

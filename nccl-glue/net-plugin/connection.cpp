@@ -155,7 +155,7 @@ void Connection::establish(const ib::Metadata& peer, std::uint8_t traffic_class)
     attr.retry_cnt = settings_.retry_cnt;
     attr.max_rd_atomic = 1;
     attr.max_dest_rd_atomic = 1;
-    attr.max_outstanding_packets = device_.window(attr.path_mtu);
+    attr.max_outstanding_packets = settings_.window != 0 ? settings_.window : device_.window(attr.path_mtu);
     device_.transport().connect_qp(*qps_[i], attr);
   }
 }

@@ -192,6 +192,11 @@ Result<Settings> read_settings(int version_code_of_library) {
   take("NCCL_IB_TC", 255, settings.traffic_class);
   take("NCCL_IB_SL", 15, settings.service_level);
   take("NCCL_IB_FIFO_TC", 255, settings.fifo_traffic_class);
+  const auto window = number("NBX_NET_WINDOW", UINT16_MAX);
+  if (!window) {
+    return window.error();
+  }
+  settings.window = static_cast<std::uint16_t>((*window).value_or(0));
   if (wrong) {
     return *wrong;
   }

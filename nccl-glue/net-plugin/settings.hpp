@@ -27,6 +27,7 @@ struct Settings {
   std::uint8_t retry_cnt = 7;                      // NCCL_IB_RETRY_CNT
   std::uint32_t qps_per_connection = 1;            // NCCL_IB_QPS_PER_CONNECTION
   bool split_data_on_qps = false;                  // NCCL_IB_SPLIT_DATA_ON_QPS
+  std::uint16_t window = 0;                        // NBX_NET_WINDOW: packets in flight; 0: as the socket has room
   std::optional<std::uint8_t> traffic_class;       // NCCL_IB_TC; without it the communicator's
   std::optional<std::uint8_t> service_level;       // NCCL_IB_SL, likewise
   std::optional<std::uint8_t> fifo_traffic_class;  // NCCL_IB_FIFO_TC: of what a receiver sends

@@ -31,7 +31,7 @@ struct Options {
   int iterations = 20;
   int warm_up = 5;
   bool check = true;
-  bool each = false;
+  int each = 0;
   DataType type = DataType::f32;
   RedOp op = RedOp::sum;
   int root = 0;
@@ -171,10 +171,13 @@ class Probe {
     Clock::time_point last = start;
     for (int i = 0; i < options_.iterations; i++) {
       call(w, send, receive);
-      if (options_.each) {
-        synchronize();
+      if (options_.each == 0) {
+        continue;
+      }
+      synchronize();
+      if ((i + 1) % options_.each == 0) {
         const Clock::time_point now = Clock::now();
-        measured.times.push_back(std::chrono::duration<double, std::micro>(now - last).count());
+        measured.times.push_back(std::chrono::duration<double, std::micro>(now - last).count() / options_.each);
         last = now;
       }
     }
@@ -310,7 +313,11 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("-f,--factor", options.factor, "from one size to the next")->check(CLI::Range(2, 1 << 20));
   app.add_option("-n,--iters", options.iterations, "calls that are timed")->check(CLI::PositiveNumber);
   app.add_option("-w,--warmup", options.warm_up, "calls before them")->check(CLI::NonNegativeNumber);
-  app.add_flag("--each", options.each, "time every call by itself, and list the times (JSON)");
+  app.add_flag(
+         "--each{1}", options.each,
+         "complete every call before the next, and list the times (JSON); --each=N lists the means of N calls in\n"
+         "a row: where two ranks are apart, the calls of one are short and long in turn")
+      ->check(CLI::PositiveNumber);
   app.add_option("-c,--check", options.check, "0: do not compare the results");
   app.add_option("-d,--datatype", options.type, "of the elements")
       ->transform(

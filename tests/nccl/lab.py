@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
@@ -14,6 +15,7 @@ FIRST_GHOST = "10.77.0.100"
 NEIGHBOURS_MAX = 500  # Linux keeps 1,024 of all namespaces together (gc_thresh3): beyond, ghosts are behind a route
 ROUTED = "10.78.0.0/15"
 MTU = 1500
+LINK_LIMIT_S = 10
 LABS = itertools.count()
 
 
@@ -62,7 +64,9 @@ capture: {self.capture}
             run("ip", "netns", "add", self.node(rank))
         try:
             self._wire()
-            super().start()
+            self.start()
+            for rank in self.nodes:
+                self._wait_for_link(rank)
         except BaseException:
             self.__exit__()
             raise
@@ -98,6 +102,13 @@ capture: {self.capture}
                 "off")
         for name in ["emu0"] + (["br-emu", "br0"] if bridged else []):
             run(*emu, "link", "set", name, "up")
+
+    def _wait_for_link(self, rank):
+        """Until the kernel has seen that the veth of a node is connected: NCCL takes no interface before."""
+        end = time.monotonic() + LINK_LIMIT_S
+        while " state UP " not in run("ip", "-n", self.node(rank), "link", "show", "eth0").stdout:
+            assert time.monotonic() < end, f"the link of node {rank} has not come up in {LINK_LIMIT_S} s"
+            time.sleep(0.01)
 
     def kill_node(self, rank=0):
         for pid in run("ip", "netns", "pids", self.node(rank)).stdout.split():

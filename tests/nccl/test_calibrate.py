@@ -5,7 +5,7 @@ import os
 import pytest
 
 from lab import BIN, run
-from transit import TransitLab
+from transit import IN_A_ROW, TransitLab
 
 CHANCES = 2  # one run on a machine that does other things besides may be off
 TOLERANCE = 40  # transit.py is for the fidelity itself, on a machine that does nothing else
@@ -44,7 +44,7 @@ def test_a_ghost_takes_as_long_as_a_real_rank(tmp_path):
         for _ in range(CHANCES):
             lab.nbx("set", "p0", "to_node.rate=unlimited", "to_node.delay=0s")
             done = lab.calibrate("--tolerance", TOLERANCE, "--json",
-                                 program=["all_reduce", *sizes, "-n", repeats, "-w", 3], limit_s=80)
+                                 program=["all_reduce", *sizes, "-n", IN_A_ROW * repeats, "-w", 3], limit_s=80)
             document = json.loads(done.stdout)
             assert {(row["size"], row["real"]["repeats"], row["ghosts"]["repeats"]) for row in document["rows"]} == {
                 (65536, repeats, repeats), (1 << 20, repeats, repeats)}

@@ -17,16 +17,20 @@ from lab import BIN, FIRST_GHOST, ROOT, Lab, run
 MTU = 8100       # of the veths: RoCE packets of 4096 bytes
 RING = "framesz=8192,blocksz=65536,framecnt=1024"  # of AF_PACKET: a frame each
 RATE, DELAY = "1Gb/s", "1ms"
+QUEUE = "16MiB"  # of a link: all that NCCL has on its way at a time
+IN_A_ROW = 2     # calls to a repeat: two real ranks are never quite in step, and each one's calls are short and long in turn
 # The same choices in both runs.
 NCCL = {"NCCL_SOCKET_IFNAME": "eth0", "NCCL_SHM_DISABLE": 1, "NCCL_ALGO": "Ring", "NCCL_PROTO": "Simple",
-        "NCCL_MIN_NCHANNELS": 1, "NCCL_MAX_NCHANNELS": 1, "NCCL_IB_TIMEOUT": 19}
+        "NCCL_MIN_NCHANNELS": 1, "NCCL_MAX_NCHANNELS": 1, "NCCL_IB_TIMEOUT": 19,
+        "NBX_NET_WINDOW": 256}  # as a ghost's
 
 
 class TransitLab(Lab):
-    def __init__(self, folder, ranks, hop="", more=""):
-        hops = f"hop: {{latency: {DELAY}, rate: {RATE}{', ' if hop else ''}{hop}}}"
+    def __init__(self, folder, ranks, hop="", more="", rate=RATE, delay=DELAY):
+        self.rate, self.delay = rate, delay
+        hops = f"hop: {{latency: {delay}, rate: {rate}{', ' if hop else ''}{hop}}}"
         super().__init__(folder, ranks - 1, f"ranks: {ranks}\nreal: [0]\npatience: 20s\n{hops}\n{more}",
-                         nodes=range(ranks))
+                         nodes=range(ranks), memory="512MiB")
         self.ranks = ranks
         cluster = folder / "cluster.yaml"
         text = cluster.read_text()
@@ -34,7 +38,7 @@ class TransitLab(Lab):
   - name: p{rank}
     device: "net_af_packet{rank},iface=emu{rank},{RING}"
     mtu: {MTU}
-    profile: {{from_node: {{rate: {RATE}, delay: {DELAY}}}}}""" for rank in self.nodes)
+    profile: {{from_node: {{rate: {{limit: {rate}, queue: {QUEUE}}}, delay: {delay}}}}}""" for rank in self.nodes)
         before, rest = text.split("ports:", 1)
         after = rest.split("ghosts:", 1)[1].replace(f"capture: {self.capture}\n", "")
         cluster.write_text(f"{before}ports:{ports}\nghosts:{after}")
@@ -69,10 +73,11 @@ class TransitLab(Lab):
         return shlex.join(str(word) for word in (*as_rank, *phantom, *program))
 
     def calibrate(self, *options, program, limit_s=170):
-        probe = [BIN / "nbx-probe", *program, "--each", "--json", "--check", 0, "--ranks", self.ranks]
+        probe = [BIN / "nbx-probe", *program, f"--each={IN_A_ROW}", "--json", "--check", 0, "--ranks", self.ranks]
         real = self.rank(*probe, "--rank", "{rank}", "--id-file", f"{self.folder}/{{run}}", ghosts=False)
         # The network between ghosts is where it was; that from ghosts to the real rank is in to_node from now on.
-        link = [BIN / "nbx", "set", "--control", self.socket, "p0", f"to_node.rate={RATE}", f"to_node.delay={DELAY}"]
+        link = [BIN / "nbx", "set", "--control", self.socket, "p0",
+                f"to_node.rate={{limit: {self.rate}, queue: {QUEUE}}}", f"to_node.delay={self.delay}"]
         ghosts = (shlex.join(str(word) for word in link) + " >&2 && exec " +
                   self.rank(*probe, "--real-ranks", 1, ghosts=True))
         return subprocess.run([str(word) for word in (BIN / "nbx", "calibrate", "--ranks", self.ranks, "--limit",
@@ -83,16 +88,21 @@ class TransitLab(Lab):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--iters", type=int, default=25)
+    parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--tolerance", default="1")
     parser.add_argument("--limit", type=int, default=500)
     parser.add_argument("--sizes", default="-b 64K -e 16M -f 16", help="as of nbx-probe")
+    parser.add_argument("--rate", default=RATE, help="of each link")
+    parser.add_argument("--delay", default=DELAY, help="of each link")
+    parser.add_argument("--warm-up", type=int, default=3)
     parser.add_argument("--hop", default="", help="a ghost's own work, as in 'per_message: 60us, reduce_rate: 20Gb/s'")
     parser.add_argument("--more", default="", help="another line of the cluster file's nccl section")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, TransitLab(Path(folder), args.ranks, args.hop, args.more) as lab:
+    with tempfile.TemporaryDirectory() as folder, TransitLab(Path(folder), args.ranks, args.hop, args.more, args.rate,
+                                                              args.delay) as lab:
         done = lab.calibrate("--tolerance", args.tolerance,
-                             program=["all_reduce", *args.sizes.split(), "-n", args.iters, "-w", 3], limit_s=args.limit)
+                             program=["all_reduce", *args.sizes.split(), "-n",
+                                      IN_A_ROW * args.repeats, "-w", args.warm_up], limit_s=args.limit)
         print(done.stdout, end="")
     return done.returncode
 
