@@ -92,11 +92,14 @@ Instant RingTransfer::own_ready(const RingMessage& message, Duration work, Durat
   if (!in_loops() || (message.loop == 0 && before_ == nullptr)) {
     return own;
   }
-  const Instant ended = message.loop > 0 ? loop_ended(message.loop - 1, message.hops) : before_->ended(message.hops);
+  const bool first = message.loop == 0;
+  const Instant ended = first ? before_->ended(message.hops) : loop_ended(message.loop - 1, message.hops);
   if (ended == Instant::never()) {
     return ended;
   }
-  return ended == Instant{} ? own : std::max(own, readiness_.passed(ended, work, hop));
+  // What ended the collective before met ghosts that had called that one; they need not have called this one.
+  RunReadiness& met = first ? before_->readiness_ : readiness_;
+  return ended == Instant{} ? own : std::max(own, met.passed(ended, work, hop));
 }
 
 Outgoing RingTransfer::take(unsigned /*edge*/, std::uint64_t i, std::uint64_t step) {

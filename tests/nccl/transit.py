@@ -38,7 +38,9 @@ class TransitLab(Lab):
   - name: p{rank}
     device: "net_af_packet{rank},iface=emu{rank},{RING}"
     mtu: {MTU}
-    profile: {{from_node: {{rate: {{limit: {rate}, queue: {QUEUE}}}, delay: {delay}}}}}""" for rank in self.nodes)
+    profile:
+      from_node: {{rate: {{limit: {rate}, queue: {QUEUE}}}, delay: {delay}}}
+      to_node: {{rate: {{limit: {rate}, queue: {QUEUE}}}}}""" for rank in self.nodes)
         before, rest = text.split("ports:", 1)
         after = rest.split("ghosts:", 1)[1].replace(f"capture: {self.capture}\n", "")
         cluster.write_text(f"{before}ports:{ports}\nghosts:{after}")

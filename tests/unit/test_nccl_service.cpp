@@ -193,6 +193,42 @@ TEST(Loops, AGhostBeginsOneWhenItHasEndedTheOneBefore) {
   EXPECT_EQ(second->ready(0, 0), called + microseconds{80});
 }
 
+/// The last of three ghosts sends its own part first, and it ended the collective before with the message that has two
+/// more ghosts to pass: long ago, or a while after its call.
+TEST(Loops, AGhostThatHasLongEndedTheOneBeforeWaitsForNobodysCall) {
+  Rig rig;
+  constexpr std::uint64_t bytes = 4 * 2 * 16384;  // four ranks, one loop, six positions, two slices
+  constexpr Duration work = microseconds{2};
+  constexpr Duration hop = microseconds{7};
+  const TableDelay delay({{}, {}, {}, {}}, work, hop);
+  const PlannedOperation planned{
+      .operation = {.collective = Collective::all_reduce, .count = bytes / 4, .type = DataType::i32}, .decision = {}};
+  const RingPlan plan(planned.operation, planned.decision, {.ranks = 4, .nodes = 4},
+                      {.offset = 0, .bytes = bytes, .chunk = 32768});
+  const ServiceOptions options;
+  Payloads payloads(rig.arena, options, 4);
+  const Instant called{1'000'000'000};
+  const auto ready_when_one_before_ended = [&](Instant arrival) {
+    const auto make = [&](Instant called_at) {
+      const RingPlace place{.last = 3, .length = 3, .ranks = 4, .rank_at = [](std::uint32_t distance) {
+                              return static_cast<std::int32_t>(3 - distance);
+                            }};
+      return std::make_shared<RingTransfer>(planned, plan, place,
+                                            RunReadiness(delay, 4, 0, called_at, place.rank_at, 3), delay, payloads);
+    };
+    const auto first = make(called - microseconds{500});
+    for (std::uint64_t i = 0; i < first->messages_in(0); ++i) {
+      const Transfer::Offer offer = first->offer(0, i);
+      first->received(0, i, {.buffer = *rig.arena.take(offer.room), .size = offer.size, .arrival = arrival});
+    }
+    const auto second = make(called);
+    second->follow(first);
+    return second->ready(0, 0);
+  };
+  EXPECT_EQ(ready_when_one_before_ended(called - microseconds{100}), called);
+  EXPECT_EQ(ready_when_one_before_ended(called + microseconds{30}), called + microseconds{30} + 2 * hop + work);
+}
+
 struct RunCase {
   Collective collective;
   Protocol protocol;
