@@ -34,6 +34,7 @@ Body qps(CLI::App& app);
 Body ghosts(CLI::App& app);
 Body nccl(CLI::App& app);
 Body counters(CLI::App& app);
+Body events(CLI::App& app);
 Body report(CLI::App& app);
 Body capture(CLI::App& app);
 Body set(CLI::App& app);

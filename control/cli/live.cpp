@@ -30,6 +30,7 @@ Body ports(CLI::App& app) { return show(app, "ports"); }
 Body qps(CLI::App& app) { return show(app, "qps"); }
 Body ghosts(CLI::App& app) { return show(app, "ghosts"); }
 Body nccl(CLI::App& app) { return show(app, "nccl"); }
+Body events(CLI::App& app) { return show(app, "events"); }
 Body report(CLI::App& app) { return show(app, "report"); }
 
 Body counters(CLI::App& app) {

@@ -22,6 +22,7 @@ constexpr auto commands = std::to_array<Command>({
     {"qps", "the queue pairs of the ghosts", qps},
     {"ghosts", "the ghosts and what they do", ghosts},
     {"nccl", "NCCL's communicators with ghost ranks and their operations", nccl},
+    {"events", "the exact events of the profiles, and the packets that they took", events},
     {"counters", "what was counted so far", counters},
     {"report", "asked against achieved, so far", report},
     {"capture", "start or stop a capture", capture},

@@ -1,5 +1,6 @@
 // Profiles against the port and the cluster: names, queues, and the arithmetic of delay lines.
 #include <algorithm>
+#include <map>
 
 #include "config/checks.hpp"
 
@@ -76,7 +77,56 @@ class ProfileChecker {
     check_delay_line(direction);
   }
 
+  void check(const std::vector<Event>& events) {
+    std::map<std::string, const Event*> known;
+    for (const Event& event : events) {
+      const auto [first, added] = known.try_emplace(*event.name, &event);
+      if (!added) {
+        out_.push_back({event.name.pos,
+                        "there is an event '" + *event.name + "' already",
+                        {{first->second->name.pos, "it is here"}}});
+      }
+    }
+    for (const Event& event : events) {
+      check_ghosts(*event.match);
+      check_event(event);
+      const std::optional<Located<std::string>>& after = event.match->after;
+      if (after && (known.count(**after) == 0 || **after == *event.name)) {
+        out_.push_back({after->pos, **after == *event.name ? "an event cannot come after itself"
+                                                           : "there is no event '" + **after + "'"});
+      }
+    }
+  }
+
  private:
+  /// What one event may ask for together.
+  void check_event(const Event& event) {
+    const EventMatch& match = *event.match;
+    const auto complain = [&](bool wrong, const std::string& message) {
+      if (wrong && event.match.given()) {
+        out_.push_back({event.match.pos, message});
+      }
+    };
+    const bool one_connection = match.qp || match.qpn;
+    complain(match.qp && match.qpn, "'qp' and 'qpn' exclude each other");
+    complain(match.psn && match.psn_offset, "'psn' and 'psn_offset' exclude each other");
+    complain(match.transmission && !match.psn_offset && !(match.psn && one_connection),
+             "'transmission' needs 'psn_offset', or 'psn' with 'qp' or 'qpn'");
+    complain(match.message && !one_connection, "'message' needs 'qp' or 'qpn'");
+    complain(match.message && (match.psn || match.psn_offset), "'message' excludes 'psn' and 'psn_offset'");
+    complain(match.until && *match.until <= match.from, "'until' is not behind 'from'");
+    if (match.psn) {
+      const std::uint32_t range =
+          ((match.psn->last.value_or(match.psn->first).value - match.psn->first.value) & mask24);
+      complain(range >= events::range_max, "an event ranges over " + std::to_string(events::range_max) +
+                                               " PSNs at most; a rule of a stage takes more");
+    }
+    const bool answered = std::holds_alternative<events::Nak>(event.action.action) ||
+                          std::holds_alternative<events::Rnr>(event.action.action);
+    complain(answered && event.direction != nbx::Direction::from_node,
+             "ghosts answer requests of the real node: 'nak' and 'rnr' need direction from_node");
+  }
+
   static const std::optional<Match>& match_of(const auto& rule) {
     if constexpr (requires { rule.match; }) {
       return rule.match;
@@ -91,10 +141,14 @@ class ProfileChecker {
     }
     for (const auto& rule : *stage) {
       if (match_of(rule)) {
-        for (const Located<std::string>& word : match_of(rule)->ghosts) {
-          check_name(word);
-        }
+        check_ghosts(*match_of(rule));
       }
+    }
+  }
+
+  void check_ghosts(const Match& match) {
+    for (const Located<std::string>& word : match.ghosts) {
+      check_name(word);
     }
   }
 
@@ -177,6 +231,9 @@ void check_profile(const Profile& profile, const Port& port, const ClusterConfig
 }
 
 void check_stages(const Profile& profile, const Port& port, const ClusterConfig& config, Diagnostics& out) {
+  if (profile.events) {
+    ProfileChecker(port, config, out).check(*profile.events);
+  }
   for_each_direction(profile, [&](const Direction& direction) { ProfileChecker(port, config, out).check(direction); });
 }
 

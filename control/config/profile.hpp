@@ -42,11 +42,35 @@ struct Direction {
   std::optional<Located<std::uint64_t>> delay_line_frames;
 };
 
+/// Which packet an event is about: what a rule may ask, and what takes memory of the connection.
+struct EventMatch : Match {
+  std::optional<std::uint32_t> qp;
+  std::optional<std::uint32_t> psn_offset;
+  std::optional<std::uint64_t> message;
+  std::optional<std::uint32_t> transmission;
+  Duration from{};
+  std::optional<Duration> until;
+  std::optional<Located<std::string>> after;
+};
+
+/// What an event does: one of events::Action under its key.
+struct EventAction {
+  events::Action action;
+};
+
+struct Event {
+  Located<std::string> name;
+  nbx::Direction direction{};
+  Located<EventMatch> match;
+  EventAction action;
+};
+
 struct Profile {
   std::string name;
   std::string description;
   std::optional<Located<std::string>> extends;
   std::optional<bool> verify_icrc;
+  std::optional<std::vector<Event>> events;
   std::optional<Direction> both;
   std::optional<Direction> from_node;
   std::optional<Direction> to_node;

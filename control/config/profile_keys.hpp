@@ -18,6 +18,25 @@ struct Words<fabric::CorruptTarget> {
       {{"payload", fabric::CorruptTarget::payload}, {"header", fabric::CorruptTarget::header}});
 };
 
+template <>
+struct Words<nbx::Direction> {
+  static constexpr auto table =
+      words<nbx::Direction>({{"from_node", nbx::Direction::from_node}, {"to_node", nbx::Direction::to_node}});
+};
+template <>
+struct Words<events::NakCode> {
+  using enum events::NakCode;
+  static constexpr auto table = words<events::NakCode>({{"psn_sequence_error", psn_sequence_error},
+                                                        {"invalid_request", invalid_request},
+                                                        {"remote_access_error", remote_access_error},
+                                                        {"remote_operational_error", remote_operational_error}});
+};
+template <>
+struct Words<events::Silent::Scope> {
+  static constexpr auto table =
+      words<events::Silent::Scope>({{"qp", events::Silent::Scope::qp}, {"ghost", events::Silent::Scope::ghost}});
+};
+
 /// An hour, in picoseconds: keeps sums of delays far from overflow.
 inline constexpr Limits delay_limits{.max = 3'600'000'000'000'000};
 
@@ -30,10 +49,19 @@ void describe(V& v, PsnRange& x) {
 }
 
 template <class V>
+void describe_match(V& v, Match& x);
+
+template <class V>
 void describe(V& v, Match& x) {
   v.about({.name = "match",
            .doc = "Which frames a rule is about: those that meet every key given. Within a stage the first rule that "
                   "matches a frame is the one that acts."});
+  describe_match(v, x);
+}
+
+/// What rules and events have in common.
+template <class V>
+void describe_match(V& v, Match& x) {
   v.field("ghost", x.ghosts, "Names of ghosts that send or receive the frame.",
           {.one_or_many = true, .fallback = "any, and transit"});
   v.field("qpn", x.qpn, "Destination queue pair number, as in the BTH.", {.fallback = "any"});
@@ -173,6 +201,117 @@ void describe(V& v, Direction& x) {
 }
 
 template <class V>
+void describe(V& v, EventMatch& x) {
+  v.about({.name = "event match",
+           .doc = "Which packets an event is about: those that meet every key given. Unlike in rules, every event that "
+                  "matches acts."});
+  describe_match(v, x);
+  v.field("qp", x.qp,
+          "The ghost's n-th queue pair in the order of creation, from 1; in both directions, whatever its number.",
+          {.limits = {.min = 1}, .fallback = "any"});
+  v.field("psn_offset", x.psn_offset,
+          "PSN, counted from the first one of the connection. Requests are meant, or, with `class` `ack` or `nak` "
+          "alone, the answers to requests. Of ghosts' queue pairs.",
+          {.limits = {.max = mask24}, .fallback = "any"});
+  v.field("message", x.message,
+          "Packets of the n-th message of requests, from 1, since the profile was loaded or the connection was made.",
+          {.limits = {.min = 1}, .fallback = "any"});
+  v.field("transmission", x.transmission, "The n-th time, from 1, that this PSN comes by.",
+          {.limits = {.min = 1}, .fallback = "any"});
+  v.field("from", x.from, "Not before this time since the profile was loaded.", {.limits = delay_limits});
+  v.field("until", x.until, "Before this time since the profile was loaded.",
+          {.limits = delay_limits, .fallback = "no end"});
+  v.field("after", x.after, "Only when the event of this name has fired, by an earlier packet.",
+          {.fallback = "at once"});
+}
+
+template <class V>
+void describe(V& v, events::Drop& /*x*/) {
+  v.about({.name = "drop", .doc = "The packet is lost, counted as `event`."});
+}
+template <class V>
+void describe(V& v, events::Mark& x) {
+  v.about({.name = "mark", .doc = "CE is set."});
+  v.field("force", x.force, "Also when the packet is not ECN-capable.");
+}
+template <class V>
+void describe(V& v, events::Corrupt& x) {
+  v.about({.name = "event corruption", .doc = "All bits of one byte are inverted.", .shorthand = "byte"});
+  v.field("byte", x.byte,
+          "Which, from 0: the first of the BTH; of frames that are not RoCEv2, the first behind the Ethernet header. "
+          "Packets without such a byte in front of the ICRC do not match.",
+          {.required = true, .limits = {.max = 16384}});
+  v.field("repair_icrc", x.repair_icrc, "Whether the ICRC is made to fit, so that nobody notices on the way.");
+}
+template <class V>
+void describe(V& v, events::Delay& x) {
+  v.about(
+      {.name = "event delay", .doc = "The packet comes later; what follows is not held back.", .shorthand = "time"});
+  v.field("time", x.time, "By how much, beside what the profile's delay adds.",
+          {.required = true, .limits = delay_limits});
+}
+template <class V>
+void describe(V& v, events::Duplicate& /*x*/) {
+  v.about({.name = "event duplicate", .doc = "The packet goes out twice."});
+}
+template <class V>
+void describe(V& v, events::Reorder& x) {
+  v.about({.name = "event reordering",
+           .doc = "The packet is held until later frames of the direction have passed it.",
+           .shorthand = "distance"});
+  v.field("distance", x.distance, "Frames that pass before the held one follows.", {.limits = {.min = 1}});
+  v.field("hold_max", x.hold_max, "Longest hold, for when no frames follow.", {.limits = {.min = 1}});
+}
+template <class V>
+void describe(V& v, events::Nak& x) {
+  v.about(
+      {.name = "nak", .doc = "The ghost does not execute the request and answers with a NAK.", .shorthand = "code"});
+  v.field("code", x.code, "Which. All but `psn_sequence_error` end the connection.");
+}
+template <class V>
+void describe(V& v, events::Rnr& /*x*/) {
+  v.about({.name = "rnr", .doc = "The ghost does not execute the request and answers receiver not ready."});
+}
+template <class V>
+void describe(V& v, events::Silent& x) {
+  v.about({.name = "silent",
+           .doc = "The packet is lost, and all that follows from and to its queue pair, or its ghost (`silent`)."});
+  v.field("scope", x.scope, "Who falls silent: the packet's queue pair, or its ghost.");
+  v.field("for", x.time, "For how long.", {.limits = delay_limits, .fallback = "for good"});
+}
+template <class V>
+void describe(V& v, events::QpError& /*x*/) {
+  v.about({.name = "queue pair error", .doc = "The packet is lost; the ghost's queue pair goes to the error state."});
+}
+
+template <class V>
+void describe(V& v, EventAction& x) {
+  v.about({.name = "event action", .doc = "What happens to the packet.", .bare_names = true});
+  v.choice(x.action, {}, alternative<events::Drop>("drop", "It is lost."),
+           alternative<events::Mark>("ecn", "It is marked CE."),
+           alternative<events::Corrupt>("corrupt", "A byte changes."),
+           alternative<events::Delay>("delay", "It comes later."),
+           alternative<events::Duplicate>("duplicate", "It comes twice."),
+           alternative<events::Reorder>("reorder", "Later ones pass it."),
+           alternative<events::Nak>("nak", "The ghost answers it with a NAK."),
+           alternative<events::Rnr>("rnr", "The ghost answers it with an RNR NAK."),
+           alternative<events::Silent>("silent", "Its queue pair or ghost stops answering."),
+           alternative<events::QpError>("qp_error", "The ghost's queue pair goes to the error state."));
+}
+
+template <class V>
+void describe(V& v, Event& x) {
+  v.about({.name = "event",
+           .doc =
+               "An exact event: this packet, that happening. Events are asked before all stages, and every firing is "
+               "kept with its packet (`nbx events`)."});
+  v.field("name", x.name, "What the event is called in logs and by `after`.", {.required = true});
+  v.field("direction", x.direction, "Of the packet.", {.required = true});
+  v.field("match", x.match, "Which packet.", {.required = true});
+  v.field("do", x.action, "What happens.", {.required = true});
+}
+
+template <class V>
 void describe(V& v, Profile& x) {
   v.about({.name = "profile",
            .doc = "How the network behind one port behaves. Directions are seen from the port: `from_node` is what the "
@@ -185,6 +324,7 @@ void describe(V& v, Profile& x) {
           "here is as given there.");
   v.field("verify_icrc", x.verify_icrc, "Whether frames for ghosts are dropped when their ICRC is wrong.",
           {.fallback = "true"});
+  v.field("events", x.events, "Exact events.", {.fallback = "none"});
   v.field("both", x.both, "Stages of both directions.");
   v.field("from_node", x.from_node, "Stages of frames that the real node sent; each replaces the one in `both`.");
   v.field("to_node", x.to_node, "Stages of frames that the real node receives; each replaces the one in `both`.");

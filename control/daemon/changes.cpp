@@ -44,8 +44,8 @@ Result<Json> apply(Emulator& emulator, EmulatedPort& port, config::LoadedProfile
     return Error{text_of(loaded.diagnostics)};
   }
   const fabric::ProfileSpec spec = plan::make_profile(loaded.profile, port.config, emulator.config());
-  const auto applied = port.ask([&](pipeline::Shard& shard, Instant) {
-    shard.replace_profile(spec);
+  const auto applied = port.ask([&](pipeline::Shard& shard, Instant now) {
+    shard.replace_profile(spec, now);
     return true;
   });
   if (!applied) {

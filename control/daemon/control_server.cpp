@@ -108,6 +108,7 @@ void ControlServer::add_routes() {
   server_->Get("/qps", handler(emulator_, qps_json));
   server_->Get("/ghosts", handler(emulator_, ghosts_json));
   server_->Get("/nccl", handler(emulator_, nccl_json));
+  server_->Get("/events", handler(emulator_, events_json));
   server_->Get("/report", handler(emulator_, report_json));
   server_->Get("/counters", [this](const httplib::Request& request, httplib::Response& response) {
     answer_counters(emulator_, request, response);

@@ -97,6 +97,24 @@ Json addresses_json(const ghost::Identity& identity) {
   return addresses;
 }
 
+struct EventsCopy {
+  std::vector<events::Spec> specs;
+  std::vector<std::uint64_t> fired;
+  std::vector<events::Firing> log;
+};
+
+EventsCopy copy_events(const pipeline::Shard& shard) {
+  EventsCopy copy;
+  if (const events::Table* table = shard.events(); table != nullptr) {
+    copy.specs = table->specs();
+    for (std::size_t i = 0; i < copy.specs.size(); ++i) {
+      copy.fired.push_back(table->fired(i));
+    }
+    copy.log = table->log();
+  }
+  return copy;
+}
+
 Json silent_port(const EmulatedPort& port) { return {{"port", *port.config.name}, {"worker", no_answer}}; }
 
 }  // namespace
@@ -172,6 +190,32 @@ Json ghosts_json(Emulator& emulator) {
     }
   }
   return {{"ghosts", std::move(ghosts)}};
+}
+
+Json events_json(Emulator& emulator) {
+  Json doc = {{"events", Json::array()}, {"firings", Json::array()}};
+  for (const auto& port : emulator.ports()) {
+    const auto copied = emulator.ask(*port, [](const pipeline::Shard& shard) { return copy_events(shard); });
+    if (!copied) {
+      doc["events"].push_back(silent_port(*port));
+      continue;
+    }
+    for (std::size_t i = 0; i < copied->specs.size(); ++i) {
+      doc["events"].push_back({{"port", *port->config.name},
+                               {"number", i + 1},
+                               {"event", copied->specs[i].name},
+                               {"direction", report::name(copied->specs[i].direction)},
+                               {"fired", copied->fired[i]}});
+    }
+    for (const events::Firing& firing : copied->log) {
+      const bool ghost = firing.ghost != no_ghost;
+      doc["firings"].push_back({{"port", *port->config.name}});
+      doc["firings"].back().update(
+          report::firing_json(firing, copied->specs[firing.event].name,
+                              ghost ? port->plan.ghosts[index(firing.ghost)].identity.name : std::string()));
+    }
+  }
+  return doc;
 }
 
 Json counters_json(Emulator& emulator, const std::string& port_name) {

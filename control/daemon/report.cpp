@@ -141,6 +141,9 @@ Json report_json(Emulator& emulator) {
   for (const auto& port : emulator.ports()) {
     add_port(doc, emulator, *port);
   }
+  if (Json events = events_json(emulator); !events["events"].empty()) {
+    doc.update(events);
+  }
   if (emulator.config().nccl) {
     doc["nccl"] = nccl_json(emulator);
   }

@@ -93,6 +93,37 @@ fabric::DirectionSpec make_direction(const std::optional<config::Direction>& dir
   return out;
 }
 
+events::Match make_event_match(const config::EventMatch& match, const GhostNames& names,
+                               const std::vector<config::Event>& all) {
+  const fabric::Match common = make_match(match, names);
+  events::Match out;
+  out.ghosts = common.ghosts;
+  out.dest_qpn = common.dest_qpn;
+  out.classes = common.classes;
+  out.psn_first = common.psn_first;
+  out.psn_last = common.psn_last;
+  out.nth = common.nth;
+  out.qp = match.qp.value_or(0);
+  out.psn_offset = match.psn_offset;
+  out.message = match.message.value_or(0);
+  out.transmission = match.transmission.value_or(0);
+  out.from = match.from;
+  out.until = match.until;
+  if (match.after) {
+    const auto named = std::find_if(all.begin(), all.end(), [&](const auto& e) { return *e.name == **match.after; });
+    out.after = static_cast<std::uint32_t>(named - all.begin());
+  }
+  return out;
+}
+
+std::vector<events::Spec> make_events(const std::vector<config::Event>& all, const GhostNames& names) {
+  std::vector<events::Spec> out;
+  for (const config::Event& event : all) {
+    out.push_back({*event.name, event.direction, make_event_match(*event.match, names, all), event.action.action});
+  }
+  return out;
+}
+
 }  // namespace
 
 fabric::ProfileSpec make_profile(const config::Profile& profile, const config::Port& port,
@@ -107,6 +138,9 @@ fabric::ProfileSpec make_profile(const config::Profile& profile, const config::P
     out.name = profile.from_node || profile.to_node ? "unnamed" : "ideal";
   }
   out.verify_icrc = profile.verify_icrc.value_or(out.verify_icrc);
+  if (profile.events) {
+    out.events = make_events(*profile.events, names);
+  }
   out.from_node = make_direction(profile.from_node, names, *port.mtu);
   out.to_node = make_direction(profile.to_node, names, *port.mtu);
   return out;

@@ -117,6 +117,8 @@ std::string_view name(rdma::QpState state) {
   return "?";
 }
 
+std::string_view name(Direction direction) { return direction == Direction::from_node ? "from_node" : "to_node"; }
+
 ordered_json counters_json(const Counters& counters) {
   ordered_json doc = ordered_json::object();
   for (std::size_t i = 0; i < counter_info.size(); ++i) {
@@ -148,10 +150,27 @@ ordered_json delay_json(const fabric::DelayStats& stats) {
           {"late_max_ns", ns(stats.late_max)}};
 }
 
+ordered_json firing_json(const events::Firing& firing, const std::string& event, const std::string& ghost) {
+  ordered_json out{{"event", event}, {"at_s", static_cast<double>(firing.at.ps) * 1e-12}};
+  if (!ghost.empty()) {
+    out["ghost"] = ghost;
+  }
+  if (firing.roce) {
+    out["opcode"] = wire::traits(firing.opcode).name;
+    out["dest_qpn"] = firing.dest_qpn.value;
+    out["psn"] = firing.psn.value;
+    if (firing.transmission != 0) {
+      out["transmission"] = firing.transmission;
+    }
+  }
+  return out;
+}
+
 ordered_json qp_json(const rdma::Qp& qp, const std::string& ghost) {
   const rdma::QpStats& s = qp.stats();
   ordered_json out{{"ghost", ghost},
                    {"qpn", qp.qpn().value},
+                   {"number", qp.number()},
                    {"type", name(qp.attr().type)},
                    {"state", name(qp.state())},
                    {"dest_qpn", qp.attr().dest_qpn.value},

@@ -18,11 +18,15 @@ namespace nbx::report {
 [[nodiscard]] std::string_view name(rdma::WcStatus status);
 [[nodiscard]] std::string_view name(rdma::QpType type);
 [[nodiscard]] std::string_view name(rdma::QpState state);
+[[nodiscard]] std::string_view name(Direction direction);
 
 /// Those that are not zero, in the order of counters.def.
 [[nodiscard]] nlohmann::ordered_json counters_json(const Counters& counters);
 [[nodiscard]] nlohmann::ordered_json drops_json(const Counters& counters);
 [[nodiscard]] nlohmann::ordered_json delay_json(const fabric::DelayStats& stats);
+/// A packet that an event took; `ghost` is empty for transit.
+[[nodiscard]] nlohmann::ordered_json firing_json(const events::Firing& firing, const std::string& event,
+                                                 const std::string& ghost);
 [[nodiscard]] nlohmann::ordered_json qp_json(const rdma::Qp& qp, const std::string& ghost);
 
 /// `doc` for people: objects indented, arrays of objects as tables.

@@ -14,6 +14,7 @@ constexpr std::string_view word_ecn_marked = "ecn-marked";
 constexpr std::string_view word_duplicate = "duplicate";
 constexpr std::string_view word_corrupted = "corrupted";
 constexpr std::string_view word_reordered = "reordered";
+constexpr std::string_view word_event = "event=";
 
 constexpr std::size_t digits_max = 20;
 constexpr std::size_t longest_reason() {
@@ -25,7 +26,8 @@ constexpr std::size_t longest_reason() {
 }
 static_assert(prefix.size() + 1 + word_dropped.size() + 1 + longest_reason() + 1 + word_delay.size() + digits_max +
                   word_unit.size() + 1 + word_late.size() + digits_max + word_unit.size() + 1 + word_ecn_marked.size() +
-                  1 + word_duplicate.size() + 1 + word_corrupted.size() + 1 + word_reordered.size() <=
+                  1 + word_duplicate.size() + 1 + word_corrupted.size() + 1 + word_reordered.size() + 1 +
+                  word_event.size() + digits_max <=
               comment_size_max);
 
 /// To the nearest nanosecond.
@@ -49,6 +51,10 @@ class Line {
     word(key);
     at_ = std::to_chars(at_, at_ + digits_max, to_ns(d)).ptr;
     append(word_unit);
+  }
+  void number(std::string_view key, std::uint64_t value) noexcept {
+    word(key);
+    at_ = std::to_chars(at_, at_ + digits_max, value).ptr;
   }
   [[nodiscard]] std::string_view text() const noexcept { return {begin_, static_cast<std::size_t>(at_ - begin_)}; }
 
@@ -74,6 +80,16 @@ std::optional<std::int64_t> parse_nanoseconds(std::string_view word, std::string
   word.remove_prefix(key.size());
   word.remove_suffix(word_unit.size());
   std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  return error == std::errc{} && end == word.data() + word.size() ? std::optional(value) : std::nullopt;
+}
+
+std::optional<std::uint32_t> parse_event(std::string_view word) noexcept {
+  if (!word.starts_with(word_event)) {
+    return std::nullopt;
+  }
+  word.remove_prefix(word_event.size());
+  std::uint32_t value = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
   return error == std::errc{} && end == word.data() + word.size() ? std::optional(value) : std::nullopt;
 }
@@ -106,6 +122,9 @@ std::string_view format_comment(CommentBuffer& buffer, const Treatment& treatmen
   flag(treatment.duplicate, word_duplicate);
   flag(treatment.corrupted, word_corrupted);
   flag(treatment.reordered, word_reordered);
+  if (treatment.event != 0) {
+    line.number(word_event, treatment.event);
+  }
   return line.text();
 }
 
@@ -132,6 +151,8 @@ std::optional<Comment> parse_comment(std::string_view text) noexcept {
       comment.corrupted = true;
     } else if (word == word_reordered) {
       comment.reordered = true;
+    } else if (const auto event = parse_event(word)) {
+      comment.event = *event;
     } else {
       return std::nullopt;
     }

@@ -1,5 +1,5 @@
 // What the emulator did to a frame, as the comment of its record: one line for people and programs,
-//   nbx: [dropped REASON] [delay=Nns [late=Nns]] [ecn-marked] [duplicate] [corrupted] [reordered]
+//   nbx: [dropped REASON] [delay=Nns [late=Nns]] [ecn-marked] [duplicate] [corrupted] [reordered] [event=N]
 // REASON is a drop's name in counters.def. delay is what was asked for; late is how long after its due time, waits for
 // a rate or for earlier frames included, the frame left: achieved minus asked.
 #pragma once
@@ -29,6 +29,7 @@ struct Comment {
   bool duplicate = false;
   bool corrupted = false;
   bool reordered = false;
+  std::uint32_t event = 0;  // that acted last, from 1 in the order of the profile; 0: none
 };
 
 /// nullopt when `text` is not a comment of this form. The reason points into `text`.

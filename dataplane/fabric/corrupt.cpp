@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "wire/icrc.hpp"
+
 namespace nbx::fabric {
 namespace {
 
@@ -56,6 +58,15 @@ std::optional<std::uint32_t> pick_bit(const Frame& frame, CorruptTarget target, 
 
 void flip_bit(Frame& frame, std::uint32_t bit) noexcept {
   frame.data[bit / 8] ^= std::byte{static_cast<std::uint8_t>(1U << bit % 8)};
+}
+
+void repair_icrc(Frame& frame) noexcept {
+  const wire::Parsed& p = frame.parsed;
+  if (p.kind == wire::FrameKind::roce_v2) {
+    constexpr std::uint32_t icrc_size = 4;
+    const std::uint32_t end = p.end_offset - icrc_size;
+    wire::store_icrc(frame.bytes(), end, wire::icrc(frame.bytes(), p.l3_offset, p.bth_offset, end, p.ipv6));
+  }
 }
 
 }  // namespace nbx::fabric

@@ -23,4 +23,7 @@ namespace nbx::fabric {
 
 void flip_bit(Frame& frame, std::uint32_t bit) noexcept;
 
+/// Makes the ICRC of a RoCEv2 packet fit its bytes.
+void repair_icrc(Frame& frame) noexcept;
+
 }  // namespace nbx::fabric

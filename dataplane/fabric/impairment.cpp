@@ -68,6 +68,7 @@ class Impairment::State {
 
   void submit(Frame& frame, GhostId ghost, Instant now) noexcept;
   void replace(const DirectionSpec& spec);
+  void use(events::Table* events, Direction direction);
   void take_down(Instant until) noexcept { link_down_until_ = until; }
   [[nodiscard]] DelayStats delay_stats() const { return delays_.stats(); }
 
@@ -76,10 +77,19 @@ class Impairment::State {
   class HoldLine;
   class Program;
 
-  void forward(Frame& frame, std::optional<std::uint32_t> corrupt_bit, GhostId ghost, Instant now) noexcept;
+  /// What is going to be done to the bytes.
+  struct Damage {
+    std::optional<std::uint32_t> bit;   // flipped
+    std::optional<std::uint32_t> byte;  // inverted
+    bool repair_icrc = false;
+
+    [[nodiscard]] bool any() const noexcept { return bit || byte; }
+  };
+
+  void forward(Frame& frame, const Damage& damage, const events::Verdict& verdict, GhostId ghost, Instant now) noexcept;
   [[nodiscard]] Frame* duplicate(const Frame& frame) noexcept;
   void drop(Frame& frame, Drop why, Instant now) noexcept;
-  void apply(Frame& frame, std::optional<std::uint32_t> corrupt_bit) noexcept;
+  void apply(Frame& frame, const Damage& damage) noexcept;
   void leave_delay(Frame& frame, Program& program, Instant now) noexcept;
   void release(Frame& frame, Instant now) noexcept { sink_.on_release(frame, now); }
   [[nodiscard]] std::uint64_t waiting() const noexcept;
@@ -94,6 +104,8 @@ class Impairment::State {
   Instant link_down_until_{std::numeric_limits<std::int64_t>::min()};
   DelayAccount delays_;
   std::uint64_t passed_ = 0;  // frames that left the delay stage and were not held
+  events::Table* events_ = nullptr;
+  Direction direction_{};
   std::unique_ptr<Program> program_;
   std::vector<std::unique_ptr<Program>> retired_;  // replaced, with frames that still wait
 };
@@ -176,6 +188,8 @@ class Impairment::State::Program final : public TimerClient {
 
   /// No frame under a rule that keeps order leaves before `not_before`.
   Program(State& owner, const DirectionSpec& spec, Instant not_before);
+  /// Makes room for frames that events hold.
+  void hold_for(const std::vector<events::Reorder>& events);
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
   Program(Program&&) = delete;
@@ -198,6 +212,7 @@ class Impairment::State::Program final : public TimerClient {
   std::uint64_t held = 0;
   std::deque<DelayLine> lines;  // the first is for frames that no delay rule acts on
   std::deque<HoldLine> holds;
+  std::uint32_t event_holds = 0;  // how many of `holds` lie before those of events
 };
 
 Impairment::State::DelayLine::~DelayLine() {
@@ -297,6 +312,13 @@ Impairment::State::Program::Program(State& owner, const DirectionSpec& spec, Ins
   }
 }
 
+void Impairment::State::Program::hold_for(const std::vector<events::Reorder>& events) {
+  event_holds = static_cast<std::uint32_t>(holds.size());
+  for (const events::Reorder& each : events) {
+    holds.emplace_back(*this, each.distance, each.hold_max);
+  }
+}
+
 Impairment::State::Program::~Program() {
   List<TimerNode> alone;
   state.wheel_.cancel_all(*this, alone);
@@ -342,6 +364,14 @@ void Impairment::State::replace(const DirectionSpec& spec) {
   link_.configure(spec.rate);
 }
 
+void Impairment::State::use(events::Table* events, Direction direction) {
+  events_ = events;
+  direction_ = direction;
+  if (events != nullptr) {
+    program_->hold_for(events->holds());
+  }
+}
+
 void Impairment::State::submit(Frame& frame, GhostId ghost, Instant now) noexcept {
   frame.treatment = {};
   const wire::Parsed& p = frame.parsed;
@@ -349,36 +379,58 @@ void Impairment::State::submit(Frame& frame, GhostId ghost, Instant now) noexcep
     drop(frame, Drop::link_down, now);
     return;
   }
+  events::Verdict verdict;
+  if (events_ != nullptr) {
+    verdict = events_->look_at(frame, direction_, ghost, now);
+    if (verdict.event != 0) {
+      frame.treatment.event = verdict.event;
+      frame.treatment.answer = verdict.answer;
+      counters_.count(Counter::events_fired);
+    }
+    if (verdict.drop != Drop::none) {
+      drop(frame, verdict.drop, now);
+      return;
+    }
+  }
   if (auto* rule = program_->loss.find(p, ghost); rule != nullptr && rule->action.selects(loss_rng_)) {
     frame.treatment.rule_of(Effect::loss) = rule->number;
     drop(frame, Drop::loss, now);
     return;
   }
-  std::optional<std::uint32_t> corrupt_bit;
+  Damage damage;
+  if (verdict.corrupt) {
+    damage.byte = verdict.corrupt_byte;
+    damage.repair_icrc = verdict.repair_icrc;
+  }
   if (auto* rule = program_->corrupt.find(p, ghost); rule != nullptr && rule->action.select.selects(corrupt_rng_)) {
-    corrupt_bit = pick_bit(frame, rule->action.target, corrupt_rng_);
+    damage.bit = pick_bit(frame, rule->action.target, corrupt_rng_);
     frame.treatment.rule_of(Effect::corrupt) = rule->number;
   }
   Frame* copy = nullptr;
   if (auto* rule = program_->duplicate.find(p, ghost); rule != nullptr && rule->action.selects(duplicate_rng_)) {
     frame.treatment.rule_of(Effect::duplicate) = rule->number;
     copy = duplicate(frame);
+  } else if (verdict.duplicate) {
+    copy = duplicate(frame);
   }
-  forward(frame, corrupt_bit, ghost, now);
+  forward(frame, damage, verdict, ghost, now);
   if (copy != nullptr) {
-    forward(*copy, corrupt_bit, ghost, now);
+    forward(*copy, damage, verdict, ghost, now);
   }
 }
 
 /// The stages behind duplication, which a copy passes on its own.
-void Impairment::State::forward(Frame& frame, std::optional<std::uint32_t> corrupt_bit, GhostId ghost,
+void Impairment::State::forward(Frame& frame, const Damage& damage, const events::Verdict& verdict, GhostId ghost,
                                 Instant now) noexcept {
   Program& program = *program_;
   const wire::Parsed& p = frame.parsed;
-  frame.treatment.corrupted = corrupt_bit.has_value();
+  frame.treatment.corrupted = damage.any();
   if (auto* rule = program.ecn.find(p, ghost); rule != nullptr && rule->action.select.selects(ecn_rng_)) {
     frame.treatment.ecn_marked = can_mark(p, rule->action.force);
     frame.treatment.rule_of(Effect::ecn) = rule->number;
+  }
+  if (verdict.mark) {
+    frame.treatment.ecn_marked = frame.treatment.ecn_marked || can_mark(p, verdict.force_mark);
   }
   Instant due = now;
   if (link_.limited()) {
@@ -399,7 +451,16 @@ void Impairment::State::forward(Frame& frame, std::optional<std::uint32_t> corru
     due = due + frame.treatment.delay;
     line = delay.line;
   }
+  if (verdict.delay != Duration::zero()) {  // on a way of its own: what follows is not held back
+    frame.treatment.delay += verdict.delay;
+    due = due + verdict.delay;
+    line = nullptr;
+  }
   frame.reorder_rule = 0;
+  if (verdict.hold != 0) {
+    frame.reorder_rule = program.event_holds + verdict.hold;
+    frame.treatment.reordered = true;
+  }
   if (auto* rule = program.reorder.find(p, ghost); rule != nullptr && rule->action.select.selects(reorder_rng_)) {
     frame.reorder_rule = rule->action.number;
     frame.treatment.rule_of(Effect::reorder) = rule->number;
@@ -412,7 +473,7 @@ void Impairment::State::forward(Frame& frame, std::optional<std::uint32_t> corru
     return;
   }
   sink_.on_decided(frame, now);
-  apply(frame, corrupt_bit);
+  apply(frame, damage);
   if (at_once) {
     leave_delay(frame, program, now);
   } else if (line != nullptr) {
@@ -441,16 +502,27 @@ Frame* Impairment::State::duplicate(const Frame& frame) noexcept {
 }
 
 void Impairment::State::drop(Frame& frame, Drop why, Instant now) noexcept {
-  frame.treatment = {.dropped = why, .duplicate = frame.treatment.duplicate, .rule = frame.treatment.rule};
+  frame.treatment = {.dropped = why,
+                     .duplicate = frame.treatment.duplicate,
+                     .event = frame.treatment.event,
+                     .rule = frame.treatment.rule};
   counters_.count(why);
   sink_.on_drop(frame, now);
   pool_.free(frame);
 }
 
-void Impairment::State::apply(Frame& frame, std::optional<std::uint32_t> corrupt_bit) noexcept {
+void Impairment::State::apply(Frame& frame, const Damage& damage) noexcept {
   const Treatment& t = frame.treatment;
-  if (corrupt_bit) {
-    flip_bit(frame, *corrupt_bit);
+  if (damage.byte) {
+    frame.data[*damage.byte] = ~frame.data[*damage.byte];
+    if (damage.repair_icrc) {
+      repair_icrc(frame);
+    }
+  }
+  if (damage.bit) {
+    flip_bit(frame, *damage.bit);
+  }
+  if (damage.any()) {
     counters_.count(Counter::impair_corrupted);
   }
   if (t.ecn_marked) {
@@ -502,6 +574,8 @@ Impairment::~Impairment() = default;
 void Impairment::submit(Frame& frame, GhostId ghost, Instant now) noexcept { state_->submit(frame, ghost, now); }
 
 void Impairment::replace(const DirectionSpec& spec) { state_->replace(spec); }
+
+void Impairment::use(events::Table* events, Direction direction) { state_->use(events, direction); }
 
 void Impairment::take_down(Instant until) noexcept { state_->take_down(until); }
 

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "base/rng.hpp"
+#include "events/table.hpp"
 #include "fabric/spec.hpp"
 #include "frame/pool.hpp"
 #include "stats/counters.hpp"
@@ -60,6 +61,9 @@ class Impairment {
   /// Replaces the profile between two bursts. Frames that wait keep their release times, and frames under a new rule
   /// that keeps order do not overtake them. Counts of frames (nth, lists, chains) start again; random streams go on.
   void replace(const DirectionSpec& spec);
+
+  /// Events that are asked, before all stages, about what is submitted in `direction`; nullptr: none.
+  void use(events::Table* events, Direction direction);
 
   /// Drops what is submitted before `until`; frames that wait already are past the link. A time in the past: the link
   /// is up.

@@ -11,6 +11,7 @@
 
 #include "base/ids.hpp"
 #include "base/units.hpp"
+#include "events/spec.hpp"
 #include "wire/opcode.hpp"
 
 namespace nbx::fabric {
@@ -140,6 +141,7 @@ struct ProfileSpec {
   std::string name{};
   DirectionSpec from_node{};
   DirectionSpec to_node{};
+  std::vector<events::Spec> events{};
   bool verify_icrc = true;
 };
 

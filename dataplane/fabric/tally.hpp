@@ -19,7 +19,7 @@ struct Tally {
   /// Once per frame, when its treatment is decided.
   void record(const Treatment& treatment) noexcept {
     ++frames;
-    lost += treatment.dropped == Drop::loss ? 1 : 0;
+    lost += treatment.dropped == Drop::loss || treatment.dropped == Drop::event ? 1 : 0;
     no_room += treatment.dropped == Drop::queue_full || treatment.dropped == Drop::delay_line_full ? 1 : 0;
     duplicates += treatment.duplicate ? 1 : 0;
     corrupted += treatment.corrupted ? 1 : 0;

@@ -26,6 +26,8 @@ struct Treatment {
   bool duplicate = false;  // this is the copy
   bool corrupted = false;
   bool reordered = false;
+  std::uint8_t answer = 0;  // the AETH syndrome that an event has the responder answer with; 0: none
+  std::uint32_t event = 0;  // that acted last, from 1; 0: none
   std::array<std::uint8_t, effects_by_rule> rule{};  // by Effect: which rule acted, from 1; 255: that or a later one
   Duration delay{};                                  // asked for; zero: none
   Duration on_link{};                                // how long the profile's link takes to send the frame
@@ -33,7 +35,8 @@ struct Treatment {
   [[nodiscard]] std::uint8_t& rule_of(Effect effect) noexcept { return rule[static_cast<std::size_t>(effect)]; }
   [[nodiscard]] std::uint8_t rule_of(Effect effect) const noexcept { return rule[static_cast<std::size_t>(effect)]; }
   [[nodiscard]] bool any() const {
-    return dropped != Drop::none || ecn_marked || duplicate || corrupted || reordered || delay != Duration::zero();
+    return dropped != Drop::none || ecn_marked || duplicate || corrupted || reordered || event != 0 ||
+           delay != Duration::zero();
   }
 };
 

@@ -38,7 +38,7 @@ class NoStreams final : public ghost::Streams {
 
 }  // namespace
 
-class Shard::State final : public EmulatedNetwork::User {
+class Shard::State final : public EmulatedNetwork::User, public events::Host, public rdma::ConnectionObserver {
  public:
   State(const ShardPlan& plan, const ShardEnvironment& environment)
       : plan_(plan),
@@ -58,6 +58,8 @@ class Shard::State final : public EmulatedNetwork::User {
         parse_policy_{.verify_icrc = plan.profile.verify_icrc} {
     transport_.set_observer(environment.observer);
     transport_.set_mad_handler(&cm_);
+    transport_.set_connection_observer(this);
+    silent_until_.resize(plan.ghosts.size());
     if (plan.network) {
       network_ = std::make_unique<EmulatedNetwork>(*plan.network, wheel_, rng_.fork("network"), *this);
     }
@@ -89,6 +91,7 @@ class Shard::State final : public EmulatedNetwork::User {
   State& operator=(State&&) = delete;
 
   void start(Instant now) {
+    load_events(now);
     static_.start(now);
     for (auto& of_ghost : personalities_) {
       for (auto& personality : of_ghost) {
@@ -241,6 +244,10 @@ class Shard::State final : public EmulatedNetwork::User {
   }
 
   void deliver_to_ghost(Frame& frame, Instant now) noexcept {
+    if (is_silent(frame.ghost, now)) {
+      discard(frame, Drop::silent);
+      return;
+    }
     const wire::Parsed& p = frame.parsed;
     switch (p.kind) {
       case FrameKind::roce_v2:
@@ -285,6 +292,10 @@ class Shard::State final : public EmulatedNetwork::User {
     bool delivered = false;
     while (Frame* frame = egress_.pop_front()) {
       frame->arrival = now;
+      if (is_silent(frame->ghost, now)) {
+        discard(*frame, Drop::silent);
+        continue;
+      }
       const Mac destination = wire::destination_mac(frame->bytes());
       if (destination != last_destination_) {
         last_destination_ = destination;
@@ -336,6 +347,64 @@ class Shard::State final : public EmulatedNetwork::User {
         static_cast<std::uint32_t>(wire::build_pfc(frame->bytes(), switch_mac, pause.class_enable, pause.quanta));
     counters_.count(Counter::tx_pfc_frames);
     transmit(*frame, now);
+  }
+
+  // --- events ---
+
+  void load_events(Instant now) {
+    from_node_.use(nullptr, Direction::from_node);
+    to_node_.use(nullptr, Direction::to_node);
+    events_.reset();
+    if (plan_.profile.events.empty()) {
+      return;
+    }
+    events_ = std::make_unique<events::Table>(plan_.profile.events, *this, now);
+    transport_.for_each_qp([this](const rdma::Qp& qp) { on_connected(qp); });
+    from_node_.use(events_.get(), Direction::from_node);
+    to_node_.use(events_.get(), Direction::to_node);
+  }
+  static events::Connection connection_of(const rdma::Qp& qp) noexcept {
+    const rdma::QpAttr& attr = qp.attr();
+    return {qp.ghost(), qp.number(), attr.qpn, attr.dest_qpn, attr.rq_psn, attr.sq_psn};
+  }
+  void on_connected(const rdma::Qp& qp) override {
+    if (events_ && (qp.state() == rdma::QpState::rtr || qp.state() == rdma::QpState::rts)) {
+      events_->bind(connection_of(qp));
+    }
+  }
+  void on_destroyed(const rdma::Qp& qp) override {
+    if (events_) {
+      events_->unbind(qp.ghost(), qp.qpn());
+    }
+  }
+  /// The ghost's queue pair that a packet is for, or from.
+  [[nodiscard]] rdma::Qp* qp_of(Direction direction, GhostId ghost, Qpn dest_qpn) noexcept {
+    if (direction == Direction::from_node) {
+      return ghost == no_ghost ? nullptr : transport_.find_qp(ghost, dest_qpn);
+    }
+    rdma::Qp* found = nullptr;
+    transport_.for_each_qp(
+        [&](rdma::Qp& qp) { found = qp.ghost() == ghost && qp.attr().dest_qpn == dest_qpn ? &qp : found; });
+    return found;
+  }
+  bool find_connection(Direction direction, GhostId ghost, Qpn dest_qpn, events::Connection& out) noexcept override {
+    const rdma::Qp* qp = qp_of(direction, ghost, dest_qpn);
+    if (qp != nullptr) {
+      out = connection_of(*qp);
+    }
+    return qp != nullptr;
+  }
+  void on_qp_error(const Frame& frame, Direction direction, GhostId ghost, Instant now) noexcept override {
+    if (rdma::Qp* qp = qp_of(direction, ghost, frame.parsed.dest_qpn); qp != nullptr) {
+      transport_.set_error(*qp, rdma::WcStatus::fatal_err, now);
+    }
+  }
+  void on_silent_ghost(GhostId ghost, Instant until) noexcept override {
+    Instant& silent = silent_until_[index(ghost)];
+    silent = std::max(silent, until);
+  }
+  [[nodiscard]] bool is_silent(GhostId ghost, Instant now) const noexcept {
+    return ghost != no_ghost && now < silent_until_[index(ghost)];
   }
 
   // --- out ---
@@ -432,7 +501,9 @@ class Shard::State final : public EmulatedNetwork::User {
   FramePool pool_;
   Wheel wheel_;
   Ledger ledger_;
-  FrameList egress_;  // made by ghosts in this turn
+  std::unique_ptr<events::Table> events_;
+  std::vector<Instant> silent_until_;  // by ghost
+  FrameList egress_;                   // made by ghosts in this turn
   FrameList to_port_;
   FrameList to_kernel_;
   NoStreams no_streams_;
@@ -482,16 +553,18 @@ FrameList& Shard::to_peer(PortId peer) noexcept { return state_->bridge_.queue(p
 void Shard::discard(Frame& frame, Drop why) noexcept { state_->discard(frame, why); }
 void Shard::release(Frame& frame) noexcept { state_->pool_.free(frame); }
 
-void Shard::replace_profile(const fabric::ProfileSpec& profile) {
+void Shard::replace_profile(const fabric::ProfileSpec& profile, Instant now) {
   state_->from_node_.replace(profile.from_node);
   state_->to_node_.replace(profile.to_node);
   state_->parse_policy_.verify_icrc = profile.verify_icrc;
   state_->plan_.profile = profile;
+  state_->load_events(now);
 }
 void Shard::take_down(Instant until) noexcept {
   state_->from_node_.take_down(until);
   state_->to_node_.take_down(until);
 }
+const events::Table* Shard::events() const noexcept { return state_->events_.get(); }
 const fabric::ProfileSpec& Shard::profile() const noexcept { return state_->plan_.profile; }
 rdma::Transport& Shard::transport() noexcept { return state_->transport_; }
 rdma::Cm& Shard::cm() noexcept { return state_->cm_; }

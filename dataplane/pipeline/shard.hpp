@@ -8,6 +8,7 @@
 #include <span>
 
 #include "capture/tap.hpp"
+#include "events/table.hpp"
 #include "fabric/impairment.hpp"
 #include "fabric/tally.hpp"
 #include "frame/pool.hpp"
@@ -73,10 +74,12 @@ class Shard {
   void release(Frame& frame) noexcept;
 
   // Control, between two bursts, on the owning thread.
-  void replace_profile(const fabric::ProfileSpec& profile);
+  void replace_profile(const fabric::ProfileSpec& profile, Instant now);
   /// The link to the real node is down until then; a time in the past: up.
   void take_down(Instant until) noexcept;
   [[nodiscard]] const fabric::ProfileSpec& profile() const noexcept;
+  /// The events of the profile; nullptr when it has none.
+  [[nodiscard]] const events::Table* events() const noexcept;
   [[nodiscard]] rdma::Transport& transport() noexcept;
   [[nodiscard]] rdma::Cm& cm() noexcept;
   [[nodiscard]] const ghost::Directory& directory() const noexcept;

@@ -13,6 +13,7 @@ namespace nbx::rdma {
 struct GhostState {
   MemoryTable memory;
   Psn gsi_psn{};
+  std::uint32_t qps_created = 0;
   Qpn next_qpn{0x11};  // lower numbers are left alone, as HCAs do
 };
 
@@ -47,6 +48,7 @@ struct Core {
   Counters& counters;
   FrameList& out;
   DeliveryObserver* observer = nullptr;
+  ConnectionObserver* connection_observer = nullptr;
   MadHandler* mad_handler = nullptr;
   std::deque<GhostState> ghosts;  // references stay valid as it grows
   QpTable table;

@@ -163,9 +163,10 @@ struct QpLink : ListNode {};    // among all queue pairs
 
 class QueuePair final : public Qp, public TurnLink, public QpLink, public TimerNode {
  public:
-  QueuePair(GhostId ghost, const QpAttr& attr, QpUser& user) : user_(&user) {
+  QueuePair(GhostId ghost, std::uint32_t number, const QpAttr& attr, QpUser& user) : user_(&user) {
     attr_ = attr;
     ghost_ = ghost;
+    number_ = number;
     state_ = QpState::init;
     requester.wqes.allocate(attr.max_send_wr);
     responder.receives.allocate(attr.max_recv_wr);

@@ -25,7 +25,8 @@ Responder::Request::Request(const Frame& frame) noexcept
     : packet(frame.parsed),
       op(frame.parsed.op()),
       bytes(frame.bytes()),
-      payload(wire::payload(frame.bytes(), frame.parsed)) {
+      payload(wire::payload(frame.bytes(), frame.parsed)),
+      answer(frame.treatment.answer) {
   if (op.has(wire::ext::reth)) {
     const auto& reth = wire::extension<wire::Reth>(bytes, packet, wire::ext::reth);
     address = reth.virtual_address.value();
@@ -56,6 +57,9 @@ Drop Responder::receive_reliable(QueuePair& qp, const Request& request, Instant 
   }
   if (distance > 0) {
     return ahead(qp);
+  }
+  if (request.answer != 0) {
+    return answer_event(qp, request, now);
   }
   const Drop wrong = run_checks(qp, request);
   if (wrong != Drop::none) {
@@ -435,6 +439,29 @@ void Responder::replay(QueuePair& qp, const Request& request, ReadAtomic& read) 
   read.replayed = read.replayed || !read.pending;
   core_.counters.count(Counter::duplicate_replays);
   owe_response(qp, read);
+}
+
+// As if something were wrong with the request: the same answer, and what follows from it.
+Drop Responder::answer_event(QueuePair& qp, const Request& request, Instant now) noexcept {
+  const Psn psn = request.packet.psn;
+  switch (request.answer) {
+    case wire::syndrome::nak_psn_sequence_error:
+      qp.responder.gap = true;
+      owe_nak(qp, psn, request.answer);
+      break;
+    case wire::syndrome::nak_invalid_request:
+      refuse(qp, psn, Drop::request_invalid, now);
+      break;
+    case wire::syndrome::nak_remote_access_error:
+      refuse(qp, psn, Drop::request_access_error, now);
+      break;
+    case wire::syndrome::nak_remote_operational_error:
+      refuse(qp, psn, Drop::request_operation_error, now);
+      break;
+    default:
+      refuse(qp, psn, Drop::receive_missing, now);
+  }
+  return Drop::event;
 }
 
 // What is wrong with a request, said to the requester. All but RNR are fatal to both queue pairs (9.9.3).

@@ -22,6 +22,7 @@ class Responder {
     const wire::OpcodeTraits& op;
     ConstBytes bytes;
     ConstBytes payload;
+    std::uint8_t answer;           // that an event asks for, whatever the request; 0: none
     std::uint64_t address = 0;     // RETH, AtomicETH
     std::uint32_t rkey = 0;        // RETH, AtomicETH
     std::uint32_t dma_length = 0;  // RETH; 8 for atomics
@@ -61,6 +62,7 @@ class Responder {
   Drop ahead(QueuePair& qp) noexcept;
   Drop duplicate(QueuePair& qp, const Request& request) noexcept;
   void replay(QueuePair& qp, const Request& request, ReadAtomic& read) noexcept;
+  Drop answer_event(QueuePair& qp, const Request& request, Instant now) noexcept;
   Drop refuse(QueuePair& qp, Psn psn, Drop why, Instant now) noexcept;
 
   ReadAtomic& accept_read(QueuePair& qp, const Request& request) noexcept;

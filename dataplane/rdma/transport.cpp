@@ -103,6 +103,7 @@ void Transport::add_ghost(GhostId id) {
 MemoryTable& Transport::memory(GhostId id) { return state_->core.ghost(id).memory; }
 void Transport::set_mad_handler(MadHandler* handler) { state_->core.mad_handler = handler; }
 void Transport::set_observer(DeliveryObserver* observer) { state_->core.observer = observer; }
+void Transport::set_connection_observer(ConnectionObserver* observer) { state_->core.connection_observer = observer; }
 
 bool Transport::State::choose_qpn(GhostId ghost, Qpn& qpn) noexcept {
   if (qpn.value != 0) {
@@ -122,7 +123,7 @@ Qp* Transport::create_qp(GhostId ghost, const QpAttr& attr, QpUser& user) {
   if (!state_->choose_qpn(ghost, created.qpn)) {
     return nullptr;
   }
-  auto* qp = new QueuePair(ghost, created, user);
+  auto* qp = new QueuePair(ghost, ++state_->core.ghost(ghost).qps_created, created, user);
   qp->client = state_.get();
   if (const auto& limit = state_->core.config.rate_limit) {
     qp->limiter = std::make_unique<RateLimiter>(*limit, *qp, qp->statistics());
@@ -156,6 +157,9 @@ void Transport::connect_qp(Qp& qp, const QpAttr& attr, bool ready_to_send_too) {
   requester.retries_left = attr.retry_cnt;
   requester.rnr_retries_left = attr.rnr_retry;
   pair.set_state(ready_to_send_too ? QpState::rts : QpState::rtr);
+  if (state_->core.connection_observer != nullptr) {
+    state_->core.connection_observer->on_connected(qp);
+  }
 }
 
 void Transport::ready_to_send(Qp& qp) {
@@ -178,6 +182,9 @@ void Transport::destroy_qp(Qp& qp) noexcept {
     return;
   }
   pair.destroyed = true;
+  if (state_->core.connection_observer != nullptr) {
+    state_->core.connection_observer->on_destroyed(qp);
+  }
   pair.set_state(QpState::reset);
   state_->core.table.remove(pair.ghost(), pair.qpn());
   state_->cancel_timers(pair);

@@ -34,6 +34,8 @@ class Qp {
  public:
   [[nodiscard]] Qpn qpn() const noexcept { return attr_.qpn; }
   [[nodiscard]] GhostId ghost() const noexcept { return ghost_; }
+  /// In the order of creation at the ghost, from 1.
+  [[nodiscard]] std::uint32_t number() const noexcept { return number_; }
   [[nodiscard]] QpState state() const noexcept { return state_; }
   [[nodiscard]] const QpAttr& attr() const noexcept { return attr_; }
   [[nodiscard]] const QpStats& stats() const noexcept { return stats_; }
@@ -44,8 +46,19 @@ class Qp {
 
   QpAttr attr_;
   GhostId ghost_ = no_ghost;
+  std::uint32_t number_ = 0;
   QpState state_ = QpState::reset;
   QpStats stats_;
+};
+
+/// Told of every connection of a ghost: by control calls, between packets.
+class ConnectionObserver {
+ public:
+  virtual void on_connected(const Qp& qp) = 0;
+  virtual void on_destroyed(const Qp& qp) = 0;
+
+ protected:
+  ~ConnectionObserver() = default;
 };
 
 /// Takes the MADs that arrive at QP1 of any ghost.
@@ -90,6 +103,7 @@ class Transport {
   [[nodiscard]] MemoryTable& memory(GhostId id);
   void set_mad_handler(MadHandler* handler);
   void set_observer(DeliveryObserver* observer);
+  void set_connection_observer(ConnectionObserver* observer);
 
   /// Creates a queue pair in INIT: it has a number and takes receives. nullptr when attr.qpn is taken at that ghost.
   Qp* create_qp(GhostId ghost, const QpAttr& attr, QpUser& user);

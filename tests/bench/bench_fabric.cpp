@@ -32,7 +32,28 @@ class Recycler : public ImpairmentSink {
   FramePool& pool_;
 };
 
-void frames(benchmark::State& state, const DirectionSpec& spec) {
+class NobodyHost final : public events::Host {
+ public:
+  void on_qp_error(const Frame& /*frame*/, Direction /*direction*/, GhostId /*ghost*/,
+                   Instant /*now*/) noexcept override {}
+  void on_silent_ghost(GhostId /*ghost*/, Instant /*until*/) noexcept override {}
+  bool find_connection(Direction /*direction*/, GhostId /*ghost*/, Qpn /*dest_qpn*/,
+                       events::Connection& /*out*/) noexcept override {
+    return false;
+  }
+};
+
+/// Events that name a PSN of one of a thousand queue pairs, and one that no packet has.
+std::vector<events::Spec> armed(std::uint32_t n) {
+  std::vector<events::Spec> specs;
+  for (std::uint32_t i = 0; i < n; ++i) {
+    specs.push_back({.name = "e" + std::to_string(i),
+                     .match = {.dest_qpn = Qpn{i % 1000}, .psn_first = Psn{0x800000 + i}, .transmission = 1}});
+  }
+  return specs;
+}
+
+void frames(benchmark::State& state, const DirectionSpec& spec, std::uint32_t events = 0) {
   SlabSource slab{1U << 17U, 64};  // as many as wait in 5 ms with room to spare; the bytes are not what is measured
   FramePool pool{slab};
   Wheel wheel;
@@ -40,6 +61,12 @@ void frames(benchmark::State& state, const DirectionSpec& spec) {
   Recycler sink{pool};
   Impairment impairment{spec, Rng{1}, pool, wheel, counters, sink};
   Instant now{};
+  NobodyHost host;
+  events::Table table{armed(events), host, now};
+  if (events != 0) {
+    impairment.use(&table, Direction::from_node);
+  }
+  std::uint32_t number = 0;
   const auto turn = [&] {
     for (unsigned i = 0; i < burst; ++i) {
       Frame& frame = *pool.alloc(64);
@@ -48,6 +75,8 @@ void frames(benchmark::State& state, const DirectionSpec& spec) {
       frame.parsed.l3_offset = 14;
       frame.parsed.payload_offset = 54;
       frame.parsed.payload_size = 6;
+      frame.parsed.dest_qpn = Qpn{number % 1000};
+      frame.parsed.psn = Psn{number++ % 0x800000};
       impairment.submit(frame, GhostId{0}, now);
       now = now + spacing;
     }
@@ -98,6 +127,9 @@ DirectionSpec all() {
 }
 
 BENCHMARK_CAPTURE(frames, none, none());
+BENCHMARK_CAPTURE(frames, events_10, none(), 10);
+BENCHMARK_CAPTURE(frames, events_100, none(), 100);
+BENCHMARK_CAPTURE(frames, events_10000, none(), 10'000);
 BENCHMARK_CAPTURE(frames, loss, loss());
 BENCHMARK_CAPTURE(frames, delay, delay());
 BENCHMARK_CAPTURE(frames, jitter_in_order, jitter(false));

@@ -338,7 +338,7 @@ TEST(Shard, ReplacesTheProfileWhileFramesWait) {
   plan.profile.to_node.delay = {{.constant = 10ms}};
   ShardRig rig(plan);
   rig.receive(arp_request(node_mac, node_ip, ghost_ip));
-  rig.shard().replace_profile({.name = "ideal"});
+  rig.shard().replace_profile({.name = "ideal"}, rig.now());
   rig.run_for(5ms);
   EXPECT_TRUE(rig.take_sent().empty()) << "what waits keeps its time";
   rig.run_for(5ms);
