@@ -79,18 +79,21 @@ Body profile(CLI::App& app) {
 
 Body link(CLI::App& app) {
   app.require_subcommand(1);
-  CLI::App* down = app.add_subcommand("down", "lose every frame to and from the real node");
-  auto options = add_options(*down);
+  CLI::App* down = app.add_subcommand("down", "lose frames to and from the real node");
+  auto options = add_options(app);
   auto port = std::make_shared<std::string>();
-  auto time = std::make_shared<std::string>();
+  auto change = std::make_shared<client::LinkChange>();
   down->add_option("PORT", *port, "port whose link goes down")->required();
-  down->add_option("--for", *time, "up again after this time, as in 300ms");
+  down->add_option("--for", change->time, "up again after this time, as in 300ms");
+  down->add_option("--direction", change->direction, "from_node or to_node alone: a half-open link");
   CLI::App* up = app.add_subcommand("up", "end it");
-  auto up_options = add_options(*up);
   up->add_option("PORT", *port, "port whose link comes up")->required();
+  for (CLI::App* each : {down, up}) {
+    each->fallthrough();
+  }
   return [=] {
-    return client::change_link(*port, down->parsed(), *time, down->parsed() ? *options : *up_options, std::cout,
-                               std::cerr);
+    change->down = down->parsed();
+    return client::change_link(*port, *change, *options, std::cout, std::cerr);
   };
 }
 

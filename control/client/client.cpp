@@ -146,9 +146,9 @@ int load_profile(const std::string& port, const std::string& profile, const Opti
   return finish(Client(options.socket).post("/profile", {{"port", port}, {"file", file}}), options, out, err);
 }
 
-int change_link(const std::string& port, bool down, const std::string& time, const Options& options, std::ostream& out,
+int change_link(const std::string& port, const LinkChange& change, const Options& options, std::ostream& out,
                 std::ostream& err) {
-  const Json body = {{"port", port}, {"down", down}, {"for", time}};
+  const Json body = {{"port", port}, {"down", change.down}, {"for", change.time}, {"direction", change.direction}};
   return finish(Client(options.socket).post("/link", body), options, out, err);
 }
 

@@ -54,8 +54,12 @@ int set(const std::string& port, const std::vector<std::string>& values, const O
 /// A path, or the name of a shipped profile.
 int load_profile(const std::string& port, const std::string& profile, const Options& options, std::ostream& out,
                  std::ostream& err);
-/// Down for `time`, as text; empty: until it is taken up.
-int change_link(const std::string& port, bool down, const std::string& time, const Options& options, std::ostream& out,
+struct LinkChange {
+  bool down = true;
+  std::string time;       // down for so long; empty: until it is taken up
+  std::string direction;  // from_node or to_node; empty: both
+};
+int change_link(const std::string& port, const LinkChange& change, const Options& options, std::ostream& out,
                 std::ostream& err);
 
 }  // namespace nbx::client

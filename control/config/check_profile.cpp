@@ -98,6 +98,18 @@ class ProfileChecker {
     }
   }
 
+  void check(const std::vector<Failure>& failures) {
+    for (const Failure& failure : failures) {
+      if (const auto* dead = std::get_if<DeadGhosts>(&failure.what)) {
+        for (const Located<std::string>& word : dead->names) {
+          check_name(word);
+        }
+      } else if (const auto* rate = std::get_if<Located<fabric::RateSpec>>(&failure.what)) {
+        check_queue(*rate);
+      }
+    }
+  }
+
  private:
   /// What one event may ask for together.
   void check_event(const Event& event) {
@@ -171,14 +183,17 @@ class ProfileChecker {
   }
 
   void check_queue(const Direction& direction) {
-    if (!direction.rate) {
-      return;
+    if (direction.rate) {
+      check_queue(*direction.rate);
     }
-    const std::uint64_t queue = (*direction.rate)->queue_bytes;
+  }
+
+  void check_queue(const Located<fabric::RateSpec>& rate) {
+    const std::uint64_t queue = rate->queue_bytes;
     if (queue != 0 && queue < frame_bytes(*port_.mtu)) {
-      out_.push_back({direction.rate->pos, "a queue of " + Scalar<ByteCount>::format({queue}) +
-                                               " does not hold one frame of the port, which may have " +
-                                               std::to_string(frame_bytes(*port_.mtu)) + " bytes"});
+      out_.push_back({rate.pos, "a queue of " + Scalar<ByteCount>::format({queue}) +
+                                    " does not hold one frame of the port, which may have " +
+                                    std::to_string(frame_bytes(*port_.mtu)) + " bytes"});
     }
   }
 
@@ -233,6 +248,9 @@ void check_profile(const Profile& profile, const Port& port, const ClusterConfig
 void check_stages(const Profile& profile, const Port& port, const ClusterConfig& config, Diagnostics& out) {
   if (profile.events) {
     ProfileChecker(port, config, out).check(*profile.events);
+  }
+  if (profile.failures) {
+    ProfileChecker(port, config, out).check(*profile.failures);
   }
   for_each_direction(profile, [&](const Direction& direction) { ProfileChecker(port, config, out).check(direction); });
 }

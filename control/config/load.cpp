@@ -91,6 +91,7 @@ class ProfileLoader {
     }
     inherit(profile.verify_icrc, base.verify_icrc);
     inherit(profile.events, base.events);
+    inherit(profile.failures, base.failures);
     inherit_direction(profile.from_node, base.from_node);
     inherit_direction(profile.to_node, base.to_node);
   }
@@ -298,6 +299,7 @@ LoadedProfile change_profile(const Profile& current, const std::string& name, co
   }
   inherit(changed.profile.verify_icrc, current.verify_icrc);
   inherit(changed.profile.events, current.events);
+  inherit(changed.profile.failures, current.failures);
   inherit_direction(changed.profile.from_node, current.from_node);
   inherit_direction(changed.profile.to_node, current.to_node);
   sort(changed.diagnostics);
@@ -315,7 +317,8 @@ FileKind file_kind(const std::string& path, Diagnostics& out) {
   if (has_any({"cluster", "ports", "nodes", "ghosts", "nccl"})) {
     return FileKind::cluster;
   }
-  if (has_any({"both", "from_node", "to_node", "extends", "description", "verify_icrc", "name", "events"})) {
+  if (has_any(
+          {"both", "from_node", "to_node", "extends", "description", "verify_icrc", "name", "events", "failures"})) {
     return FileKind::profile;
   }
   out.push_back({document->pos,

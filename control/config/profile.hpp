@@ -65,12 +65,25 @@ struct Event {
   EventAction action;
 };
 
+enum class Way : std::uint8_t { both, from_node, to_node };
+
+struct DeadGhosts {
+  std::vector<Located<std::string>> names;
+};
+struct Failure {
+  Duration at{};
+  Duration lasts{};
+  Way way = Way::both;
+  std::variant<fabric::LinkFailure, DeadGhosts, Located<fabric::RateSpec>> what;
+};
+
 struct Profile {
   std::string name;
   std::string description;
   std::optional<Located<std::string>> extends;
   std::optional<bool> verify_icrc;
   std::optional<std::vector<Event>> events;
+  std::optional<std::vector<Failure>> failures;
   std::optional<Direction> both;
   std::optional<Direction> from_node;
   std::optional<Direction> to_node;

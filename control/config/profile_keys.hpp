@@ -24,6 +24,11 @@ struct Words<nbx::Direction> {
       words<nbx::Direction>({{"from_node", nbx::Direction::from_node}, {"to_node", nbx::Direction::to_node}});
 };
 template <>
+struct Words<Way> {
+  static constexpr auto table =
+      words<Way>({{"both", Way::both}, {"from_node", Way::from_node}, {"to_node", Way::to_node}});
+};
+template <>
 struct Words<events::NakCode> {
   using enum events::NakCode;
   static constexpr auto table = words<events::NakCode>({{"psn_sequence_error", psn_sequence_error},
@@ -312,6 +317,24 @@ void describe(V& v, Event& x) {
 }
 
 template <class V>
+void describe(V& v, fabric::LinkFailure& /*x*/) {
+  v.about({.name = "link failure", .doc = "Frames are lost, counted as `link_down`."});
+}
+
+template <class V>
+void describe(V& v, Failure& x) {
+  v.about({.name = "failure", .doc = "Something that happens at a time."});
+  v.field("at", x.at, "When, since the profile was loaded.", {.required = true, .limits = delay_limits});
+  v.field("for", x.lasts, "For how long; then the profile holds again.",
+          {.limits = delay_limits, .fallback = "for good"});
+  v.field("direction", x.way, "Of a link or a rate: one direction alone makes a half-open link.");
+  v.choice(x.what, {}, alternative<fabric::LinkFailure>("link_down", "The link of the port is down: `{}`."),
+           alternative<DeadGhosts>("ghosts_down", "Names of ghosts that neither send nor receive (`silent`).",
+                                   [](auto& g) -> auto& { return g.names; }, {.one_or_many = true}),
+           alternative<Located<fabric::RateSpec>>("rate", "The link has another rate and queue."));
+}
+
+template <class V>
 void describe(V& v, Profile& x) {
   v.about({.name = "profile",
            .doc = "How the network behind one port behaves. Directions are seen from the port: `from_node` is what the "
@@ -325,6 +348,7 @@ void describe(V& v, Profile& x) {
   v.field("verify_icrc", x.verify_icrc, "Whether frames for ghosts are dropped when their ICRC is wrong.",
           {.fallback = "true"});
   v.field("events", x.events, "Exact events.", {.fallback = "none"});
+  v.field("failures", x.failures, "What fails, and when.", {.fallback = "none"});
   v.field("both", x.both, "Stages of both directions.");
   v.field("from_node", x.from_node, "Stages of frames that the real node sent; each replaces the one in `both`.");
   v.field("to_node", x.to_node, "Stages of frames that the real node receives; each replaces the one in `both`.");

@@ -139,8 +139,12 @@ Result<Json> change_link(Emulator& emulator, const Json& request) {
     }
     limit = *parsed;
   }
+  const std::string way = text_at(request, "direction");
+  if (!way.empty() && way != "from_node" && way != "to_node") {
+    return Error{"direction: from_node or to_node, not '" + way + "'"};
+  }
   const auto applied = (*port)->ask([&](pipeline::Shard& shard, Instant now) {
-    shard.take_down(!down ? now : limit ? now + *limit : Instant::never());
+    shard.take_down(!down ? now : limit ? now + *limit : Instant::never(), way != "to_node", way != "from_node");
     return true;
   });
   if (!applied) {

@@ -9,15 +9,21 @@ namespace {
 
 using GhostNames = std::vector<std::string>;
 
-fabric::Match make_match(const config::Match& match, const GhostNames& names) {
-  fabric::Match out;
+std::vector<GhostId> ids_of(const std::vector<config::Located<std::string>>& words, const GhostNames& names) {
+  std::vector<GhostId> out;
   for (std::uint32_t id = 0; id < names.size(); ++id) {
-    const bool named = std::any_of(match.ghosts.begin(), match.ghosts.end(),
+    const bool named = std::any_of(words.begin(), words.end(),
                                    [&](const auto& word) { return config::names_ghost(*word, names[id]); });
     if (named) {
-      out.ghosts.push_back(GhostId{id});
+      out.push_back(GhostId{id});
     }
   }
+  return out;
+}
+
+fabric::Match make_match(const config::Match& match, const GhostNames& names) {
+  fabric::Match out;
+  out.ghosts = ids_of(match.ghosts, names);
   out.dest_qpn = match.qpn;
   if (!match.classes.empty()) {
     out.classes = 0;
@@ -124,6 +130,30 @@ std::vector<events::Spec> make_events(const std::vector<config::Event>& all, con
   return out;
 }
 
+fabric::RateSpec with_queue(fabric::RateSpec rate) {
+  if (!rate.rate.unlimited() && rate.queue_bytes == 0) {
+    rate.queue_bytes = config::default_queue_bytes;
+  }
+  return rate;
+}
+
+std::vector<fabric::Failure> make_failures(const std::vector<config::Failure>& all, const GhostNames& names) {
+  std::vector<fabric::Failure> out;
+  for (const config::Failure& failure : all) {
+    fabric::Failure& made = out.emplace_back();
+    made.at = failure.at;
+    made.lasts = failure.lasts;
+    made.from_node = failure.way != config::Way::to_node;
+    made.to_node = failure.way != config::Way::from_node;
+    if (const auto* dead = std::get_if<config::DeadGhosts>(&failure.what)) {
+      made.what = fabric::GhostFailure{ids_of(dead->names, names)};
+    } else if (const auto* rate = std::get_if<config::Located<fabric::RateSpec>>(&failure.what)) {
+      made.what = fabric::RateChange{with_queue(**rate)};
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 fabric::ProfileSpec make_profile(const config::Profile& profile, const config::Port& port,
@@ -140,6 +170,9 @@ fabric::ProfileSpec make_profile(const config::Profile& profile, const config::P
   out.verify_icrc = profile.verify_icrc.value_or(out.verify_icrc);
   if (profile.events) {
     out.events = make_events(*profile.events, names);
+  }
+  if (profile.failures) {
+    out.failures = make_failures(*profile.failures, names);
   }
   out.from_node = make_direction(profile.from_node, names, *port.mtu);
   out.to_node = make_direction(profile.to_node, names, *port.mtu);

@@ -69,6 +69,7 @@ class Impairment::State {
   void submit(Frame& frame, GhostId ghost, Instant now) noexcept;
   void replace(const DirectionSpec& spec);
   void use(events::Table* events, Direction direction);
+  void change_rate(const RateSpec& rate) noexcept { link_.configure(rate); }
   void take_down(Instant until) noexcept { link_down_until_ = until; }
   [[nodiscard]] DelayStats delay_stats() const { return delays_.stats(); }
 
@@ -574,6 +575,8 @@ Impairment::~Impairment() = default;
 void Impairment::submit(Frame& frame, GhostId ghost, Instant now) noexcept { state_->submit(frame, ghost, now); }
 
 void Impairment::replace(const DirectionSpec& spec) { state_->replace(spec); }
+
+void Impairment::change_rate(const RateSpec& rate) noexcept { state_->change_rate(rate); }
 
 void Impairment::use(events::Table* events, Direction direction) { state_->use(events, direction); }
 

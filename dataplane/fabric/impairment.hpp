@@ -62,6 +62,9 @@ class Impairment {
   /// that keeps order do not overtake them. Counts of frames (nth, lists, chains) start again; random streams go on.
   void replace(const DirectionSpec& spec);
 
+  /// Another rate and queue for frames that are submitted from now on, until replace().
+  void change_rate(const RateSpec& rate) noexcept;
+
   /// Events that are asked, before all stages, about what is submitted in `direction`; nullptr: none.
   void use(events::Table* events, Direction direction);
 

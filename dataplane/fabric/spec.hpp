@@ -137,11 +137,32 @@ struct DirectionSpec {
   std::uint64_t delay_line_frames = 65536;  // frames that may wait at once; beyond: Drop::delay_line_full
 };
 
+/// Nothing passes in the directions of the failure.
+struct LinkFailure {};
+/// These ghosts neither send nor receive.
+struct GhostFailure {
+  std::vector<GhostId> ghosts{};
+};
+/// The link has this rate and queue instead of the profile's.
+struct RateChange {
+  RateSpec rate{};
+};
+
+/// Something that happens at a time after the profile was loaded.
+struct Failure {
+  Duration at{};
+  Duration lasts{};  // zero: for good
+  bool from_node = true;
+  bool to_node = true;
+  std::variant<LinkFailure, GhostFailure, RateChange> what{};
+};
+
 struct ProfileSpec {
   std::string name{};
   DirectionSpec from_node{};
   DirectionSpec to_node{};
   std::vector<events::Spec> events{};
+  std::vector<Failure> failures{};
   bool verify_icrc = true;
 };
 

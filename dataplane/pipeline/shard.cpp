@@ -6,6 +6,7 @@
 #include "pipeline/bridge.hpp"
 #include "pipeline/emulated_network.hpp"
 #include "pipeline/kernel_path.hpp"
+#include "pipeline/schedule.hpp"
 #include "pipeline/static_endpoints.hpp"
 #include "wire/build_l3.hpp"
 
@@ -25,6 +26,13 @@ std::vector<ghost::Identity> identities(const ShardPlan& plan) {
   return ids;
 }
 
+template <class... F>
+struct Overloaded : F... {
+  using F::operator()...;
+};
+template <class... F>
+Overloaded(F...) -> Overloaded<F...>;
+
 /// For drivers without an exception path: nobody ever connects.
 class NoStreams final : public ghost::Streams {
  public:
@@ -38,7 +46,10 @@ class NoStreams final : public ghost::Streams {
 
 }  // namespace
 
-class Shard::State final : public EmulatedNetwork::User, public events::Host, public rdma::ConnectionObserver {
+class Shard::State final : public EmulatedNetwork::User,
+                           public Schedule::User,
+                           public events::Host,
+                           public rdma::ConnectionObserver {
  public:
   State(const ShardPlan& plan, const ShardEnvironment& environment)
       : plan_(plan),
@@ -92,6 +103,7 @@ class Shard::State final : public EmulatedNetwork::User, public events::Host, pu
 
   void start(Instant now) {
     load_events(now);
+    schedule_.load(plan_.profile.failures, now);
     static_.start(now);
     for (auto& of_ghost : personalities_) {
       for (auto& personality : of_ghost) {
@@ -399,6 +411,41 @@ class Shard::State final : public EmulatedNetwork::User, public events::Host, pu
       transport_.set_error(*qp, rdma::WcStatus::fatal_err, now);
     }
   }
+  void on_failure(const fabric::Failure& failure, Instant until) noexcept override {
+    std::visit(Overloaded{[&](const fabric::LinkFailure&) { take_down(until, failure.from_node, failure.to_node); },
+                          [&](const fabric::GhostFailure& dead) {
+                            for (const GhostId ghost : dead.ghosts) {
+                              on_silent_ghost(ghost, until);
+                            }
+                          },
+                          [&](const fabric::RateChange& change) { change_rate(failure, change.rate, change.rate); }},
+               failure.what);
+  }
+  void on_recovery(const fabric::Failure& failure, Instant now) noexcept override {
+    std::visit(Overloaded{[&](const fabric::LinkFailure&) { take_down(now, failure.from_node, failure.to_node); },
+                          [](const fabric::GhostFailure&) {},  // had its time
+                          [&](const fabric::RateChange&) {
+                            change_rate(failure, plan_.profile.from_node.rate, plan_.profile.to_node.rate);
+                          }},
+               failure.what);
+  }
+  void change_rate(const fabric::Failure& failure, const fabric::RateSpec& from_node,
+                   const fabric::RateSpec& to_node) noexcept {
+    if (failure.from_node) {
+      from_node_.change_rate(from_node);
+    }
+    if (failure.to_node) {
+      to_node_.change_rate(to_node);
+    }
+  }
+  void take_down(Instant until, bool from_node, bool to_node) noexcept {
+    if (from_node) {
+      from_node_.take_down(until);
+    }
+    if (to_node) {
+      to_node_.take_down(until);
+    }
+  }
   void on_silent_ghost(GhostId ghost, Instant until) noexcept override {
     Instant& silent = silent_until_[index(ghost)];
     silent = std::max(silent, until);
@@ -520,6 +567,7 @@ class Shard::State final : public EmulatedNetwork::User, public events::Host, pu
   fabric::Impairment from_node_;
   fabric::Impairment to_node_;
   wire::ParsePolicy parse_policy_;
+  Schedule schedule_{wheel_, *this};
   std::vector<std::vector<std::unique_ptr<ghost::Personality>>> personalities_;
   std::unique_ptr<ghost::Personality> ensemble_;
   Mac last_destination_{};
@@ -559,11 +607,12 @@ void Shard::replace_profile(const fabric::ProfileSpec& profile, Instant now) {
   state_->parse_policy_.verify_icrc = profile.verify_icrc;
   state_->plan_.profile = profile;
   state_->load_events(now);
+  state_->schedule_.load(profile.failures, now);
 }
-void Shard::take_down(Instant until) noexcept {
-  state_->from_node_.take_down(until);
-  state_->to_node_.take_down(until);
+void Shard::take_down(Instant until, bool from_node, bool to_node) noexcept {
+  state_->take_down(until, from_node, to_node);
 }
+void Shard::silence(GhostId ghost, Instant until) noexcept { state_->silent_until_[index(ghost)] = until; }
 const events::Table* Shard::events() const noexcept { return state_->events_.get(); }
 const fabric::ProfileSpec& Shard::profile() const noexcept { return state_->plan_.profile; }
 rdma::Transport& Shard::transport() noexcept { return state_->transport_; }
