@@ -347,5 +347,120 @@ TEST(Shard, ReplacesTheProfileWhileFramesWait) {
   EXPECT_EQ(rig.take_sent().size(), 1U) << "what comes later has the new profile";
 }
 
+// ---- failures over time: what is asked at each time, and whether an ARP request is answered then
+
+bool answers_arp(ShardRig& rig) {
+  rig.receive(arp_request(node_mac, node_ip, ghost_ip));
+  return !rig.take_sent().empty();
+}
+
+TEST(ShardFailures, AFlapEndsAtItsTime) {
+  pipeline::ShardPlan plan = one_ghost_plan();
+  plan.profile.failures = {{.at = 1s, .lasts = 500ms, .what = fabric::LinkFailure{}}};
+  ShardRig rig(plan);
+  rig.run_until(Instant{} + 999ms);
+  EXPECT_TRUE(answers_arp(rig));
+  rig.run_until(Instant{} + 1s);
+  EXPECT_FALSE(answers_arp(rig));
+  rig.run_until(Instant{} + 1499ms);
+  EXPECT_FALSE(answers_arp(rig));
+  rig.run_until(Instant{} + 1500ms);
+  EXPECT_TRUE(answers_arp(rig));
+  EXPECT_EQ(rig.count(Drop::link_down), 2U);
+}
+
+TEST(ShardFailures, AHalfOpenLinkLosesOneDirection) {
+  pipeline::ShardPlan plan = one_ghost_plan();
+  plan.profile.failures = {{.at = 1s, .from_node = false, .what = fabric::LinkFailure{}}};
+  ShardRig rig(plan);
+  rig.run_until(Instant{} + 1s);
+  EXPECT_FALSE(answers_arp(rig));
+  EXPECT_EQ(rig.count(Counter::arp_requests_answered), 1U) << "the ghost heard, and was not heard";
+}
+
+TEST(ShardFailures, ADeadGhostNeitherHearsNorSpeaks) {
+  pipeline::ShardPlan plan = one_ghost_plan();
+  plan.profile.failures = {{.at = 1s, .lasts = 1s, .what = fabric::GhostFailure{{GhostId{0}}}}};
+  ShardRig rig(plan);
+  rig.run_until(Instant{} + 1s);
+  EXPECT_FALSE(answers_arp(rig));
+  rig.receive(roce_send(ghost_ip, Qpn{0x11}, 64));
+  EXPECT_EQ(rig.count(Drop::qp_unknown), 0U);
+  EXPECT_GE(rig.count(Drop::silent), 1U);
+  rig.run_until(Instant{} + 2s);
+  EXPECT_TRUE(answers_arp(rig));
+}
+
+TEST(ShardFailures, ARateChangesAndComesBack) {
+  pipeline::ShardPlan plan = one_ghost_plan();
+  // A frame of 60 bytes and 24 of overhead: 672 bits, 672 us at 1 Mb/s.
+  const fabric::RateSpec slow{.rate = {1'000'000}, .queue_bytes = 100'000};
+  plan.profile.failures = {{.at = 1s, .lasts = 1s, .from_node = false, .what = fabric::RateChange{slow}}};
+  ShardRig rig(plan);
+  EXPECT_TRUE(answers_arp(rig));
+  rig.run_until(Instant{} + 1s);
+  EXPECT_FALSE(answers_arp(rig)) << "still on the link";
+  rig.run_for(10ms);
+  const auto sent = rig.take_sent();
+  ASSERT_EQ(sent.size(), 1U);
+  EXPECT_EQ(sent[0].at, Instant{} + 1s + (sent[0].bytes.size() + 24) * Duration{8us});
+  rig.run_until(Instant{} + 2s);
+  EXPECT_TRUE(answers_arp(rig));
+}
+
+// ---- events that the ghost's responder takes part in
+
+pipeline::ShardPlan one_qp_plan(const events::Action& action) {
+  pipeline::ShardPlan plan = one_ghost_plan();
+  pipeline::StaticQp qp;
+  qp.attr.qpn = Qpn{0x11};
+  qp.attr.dest_qpn = Qpn{0x22};
+  qp.attr.path = {
+      .source_mac = ghost_mac, .destination_mac = node_mac, .source_ip = ghost_ip, .destination_ip = node_ip};
+  qp.receives = {.count = 4, .size = 1024};
+  plan.ghosts[0].qps.push_back(qp);
+  plan.profile.events = {{.name = "e", .match = {.qp = 1, .psn_offset = 0, .transmission = 1}, .action = action}};
+  return plan;
+}
+
+/// The syndromes of the acknowledgements that left, in order.
+std::vector<std::uint8_t> syndromes(ShardRig& rig) {
+  std::vector<std::uint8_t> out;
+  for (const ShardRig::Sent& sent : rig.take_sent()) {
+    wire::Parsed p;
+    EXPECT_EQ(wire::parse(sent.bytes, {}, p), Drop::none);
+    EXPECT_EQ(p.dest_qpn, Qpn{0x22});
+    out.push_back(p.syndrome);
+  }
+  return out;
+}
+
+TEST(ShardEvents, TheResponderAnswersNotReadyAndThenTakesTheRequest) {
+  ShardRig rig(one_qp_plan(events::Rnr{}));
+  rig.receive(roce_send(ghost_ip, Qpn{0x11}, 64));
+  const std::vector<std::uint8_t> first = syndromes(rig);
+  ASSERT_EQ(first.size(), 1U);
+  EXPECT_EQ(first[0] >> 5U, 1) << "RNR NAK (IBTA table 46)";
+  rig.receive(roce_send(ghost_ip, Qpn{0x11}, 64));
+  const std::vector<std::uint8_t> second = syndromes(rig);
+  ASSERT_EQ(second.size(), 1U);
+  EXPECT_EQ(second[0] >> 5U, 0) << "ACK";
+  EXPECT_EQ(rig.count(Drop::event), 1U);
+}
+
+TEST(ShardEvents, TheResponderRefuses) {
+  ShardRig rig(one_qp_plan(events::Nak{events::NakCode::remote_access_error}));
+  rig.receive(roce_send(ghost_ip, Qpn{0x11}, 64));
+  EXPECT_EQ(syndromes(rig), std::vector<std::uint8_t>{0x62});
+  EXPECT_EQ(rig.count(Counter::qp_errors), 1U);
+}
+
+TEST(ShardEvents, AQueuePairGoesToTheErrorState) {
+  ShardRig rig(one_qp_plan(events::QpError{}));
+  rig.receive(roce_send(ghost_ip, Qpn{0x11}, 64));
+  EXPECT_TRUE(rig.take_sent().empty());
+  EXPECT_EQ(rig.count(Counter::qp_errors), 1U);
+}
+
 }  // namespace
 }  // namespace nbx::test
