@@ -17,9 +17,9 @@ using Json = nlohmann::ordered_json;
 [[nodiscard]] Json ghosts_json(Emulator& emulator);
 /// NCCL's communicators with ghost ranks, and their latest operations.
 [[nodiscard]] Json nccl_json(Emulator& emulator);
-/// Every counter and drop, summed over the ports, or of `port` alone.
 /// The events of every port and the last packets that they took.
 [[nodiscard]] Json events_json(Emulator& emulator);
+/// Every counter and drop, summed over the ports, or of `port` alone.
 [[nodiscard]] Json counters_json(Emulator& emulator, const std::string& port);
 /// Prometheus' text format 0.0.4.
 [[nodiscard]] std::string metrics_text(Emulator& emulator);

@@ -612,7 +612,6 @@ void Shard::replace_profile(const fabric::ProfileSpec& profile, Instant now) {
 void Shard::take_down(Instant until, bool from_node, bool to_node) noexcept {
   state_->take_down(until, from_node, to_node);
 }
-void Shard::silence(GhostId ghost, Instant until) noexcept { state_->silent_until_[index(ghost)] = until; }
 const events::Table* Shard::events() const noexcept { return state_->events_.get(); }
 const fabric::ProfileSpec& Shard::profile() const noexcept { return state_->plan_.profile; }
 rdma::Transport& Shard::transport() noexcept { return state_->transport_; }

@@ -77,8 +77,6 @@ class Shard {
   void replace_profile(const fabric::ProfileSpec& profile, Instant now);
   /// The link to the real node is down until then; a time in the past: up.
   void take_down(Instant until, bool from_node = true, bool to_node = true) noexcept;
-  /// The ghost neither sends nor receives before then.
-  void silence(GhostId ghost, Instant until) noexcept;
   [[nodiscard]] const fabric::ProfileSpec& profile() const noexcept;
   /// The events of the profile; nullptr when it has none.
   [[nodiscard]] const events::Table* events() const noexcept;

@@ -421,7 +421,7 @@ TEST(qp_table, agrees_with_a_set_of_keys) {
     auto& entry = model[{ghost, qpn}];
     ASSERT_EQ(table.find(GhostId{ghost}, Qpn{qpn}), entry.get());
     if (entry == nullptr) {
-      entry = std::make_unique<rdma::QueuePair>(GhostId{ghost}, attr, user);
+      entry = std::make_unique<rdma::QueuePair>(GhostId{ghost}, 1, attr, user);
       table.insert(GhostId{ghost}, Qpn{qpn}, *entry);
     } else {
       table.remove(GhostId{ghost}, Qpn{qpn});
