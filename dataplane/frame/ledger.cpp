@@ -71,8 +71,8 @@ void Ledger::book(Flow& flow, const Frame& frame, Direction direction, Instant n
   };
   if (treatment.dropped != Drop::none) {
     harm(treatment.dropped == Drop::loss || treatment.dropped == Drop::event ? Effect::loss
-         : treatment.dropped == Drop::link_down ? Effect::link_down
-                                                : Effect::no_room);
+         : treatment.dropped == Drop::link_down                              ? Effect::link_down
+                                                                             : Effect::no_room);
     return;
   }
   if (treatment.corrupted) {
