@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "base/overloaded.hpp"
 #include "daemon/queries.hpp"
 #include "report/to_json.hpp"
 
@@ -23,13 +24,6 @@ Outcome outcome_of(const pipeline::Shard& shard) {
   return {shard.profile(), shard.tally(Direction::from_node), shard.tally(Direction::to_node),
           shard.delay_stats(Direction::from_node), shard.delay_stats(Direction::to_node)};
 }
-
-template <class... F>
-struct Overloaded : F... {
-  using F::operator()...;
-};
-template <class... F>
-Overloaded(F...) -> Overloaded<F...>;
 
 /// The share of the frames it matches that a selector takes in the long run; nullopt for a list.
 std::optional<double> share(const fabric::Selector& selector) {

@@ -75,6 +75,13 @@ void make_stage(const std::optional<Stage>& stage, const GhostNames& names, std:
   }
 }
 
+fabric::RateSpec with_queue(fabric::RateSpec rate) {
+  if (!rate.rate.unlimited() && rate.queue_bytes == 0) {
+    rate.queue_bytes = config::default_queue_bytes;
+  }
+  return rate;
+}
+
 fabric::DirectionSpec make_direction(const std::optional<config::Direction>& direction, const GhostNames& names,
                                      std::uint32_t mtu) {
   fabric::DirectionSpec out;
@@ -88,10 +95,7 @@ fabric::DirectionSpec make_direction(const std::optional<config::Direction>& dir
   make_stage(direction->delay, names, out.delay);
   make_stage(direction->reorder, names, out.reorder);
   if (direction->rate) {
-    out.rate = **direction->rate;
-    if (!out.rate.rate.unlimited() && out.rate.queue_bytes == 0) {
-      out.rate.queue_bytes = config::default_queue_bytes;
-    }
+    out.rate = with_queue(**direction->rate);
   }
   out.delay_line_frames = direction->delay_line_frames
                               ? **direction->delay_line_frames
@@ -128,13 +132,6 @@ std::vector<events::Spec> make_events(const std::vector<config::Event>& all, con
     out.push_back({*event.name, event.direction, make_event_match(*event.match, names, all), event.action.action});
   }
   return out;
-}
-
-fabric::RateSpec with_queue(fabric::RateSpec rate) {
-  if (!rate.rate.unlimited() && rate.queue_bytes == 0) {
-    rate.queue_bytes = config::default_queue_bytes;
-  }
-  return rate;
 }
 
 std::vector<fabric::Failure> make_failures(const std::vector<config::Failure>& all, const GhostNames& names) {

@@ -2,17 +2,13 @@
 
 #include <algorithm>
 
+#include "base/overloaded.hpp"
+
 namespace nbx::events {
 namespace {
 
+constexpr std::size_t slots_min = 64;       // a power of two
 constexpr std::size_t silences_max = 4096;  // queue pairs in both directions; a power of two
-
-template <class... F>
-struct Overloaded : F... {
-  using F::operator()...;
-};
-template <class... F>
-Overloaded(F...) -> Overloaded<F...>;
 
 constexpr std::uint64_t mix(std::uint64_t x) noexcept {
   x = (x ^ (x >> 31U)) * 0x9e37'79b9'7f4a'7c15ULL;
@@ -61,10 +57,10 @@ bool waits_for_connection(const Match& match) noexcept { return match.qp != 0 ||
 }  // namespace
 
 Table::Table(const std::vector<Spec>& specs, Host& host, Instant loaded)
-    : specs_(specs), states_(specs.size()), host_(host), loaded_(loaded), slots_(64), log_(log_max) {
+    : specs_(specs), states_(specs.size()), host_(host), loaded_(loaded), slots_(slots_min), log_(log_max) {
   for (std::uint32_t i = 0; i < specs_.size(); ++i) {
-    Match& match = specs_[i].match;
-    std::sort(match.nth.begin(), match.nth.end());
+    const Match& match = specs_[i].match;
+    states_[i].nth = Ordinals{match.nth};
     if (const auto* reorder = std::get_if<Reorder>(&specs_[i].action)) {
       const auto known = std::find(holds_.begin(), holds_.end(), *reorder);
       states_[i].hold = static_cast<std::uint32_t>(known - holds_.begin()) + 1;
@@ -169,7 +165,36 @@ void Table::unbind(GhostId ghost, Qpn qpn) {
   for (const std::uint32_t i : found->second) {
     instances_[i].gone = true;
   }
+  gone_ += found->second.size();
   bound_.erase(found);
+  constexpr std::size_t few = 1024;
+  if (gone_ > few && gone_ > instances_.size() / 2) {
+    forget_gone();
+  }
+}
+
+// Connections come and go for as long as the emulator runs; what is kept of them must not grow with all that ever were.
+void Table::forget_gone() {
+  std::vector<std::uint32_t> now_at(instances_.size(), none);
+  std::vector<Instance> kept;
+  for (std::uint32_t i = 0; i < instances_.size(); ++i) {
+    if (!instances_[i].gone) {
+      now_at[i] = static_cast<std::uint32_t>(kept.size());
+      kept.push_back(instances_[i]);
+    }
+  }
+  for (auto& [key, mine] : bound_) {
+    for (std::uint32_t& i : mine) {
+      i = now_at[i];
+    }
+  }
+  instances_.clear();
+  slots_.assign(slots_min, {});
+  slots_taken_ = 0;
+  gone_ = 0;
+  for (const Instance& instance : kept) {
+    add(instance);
+  }
 }
 
 std::uint64_t Table::key_of(Direction direction, unsigned shape, GhostId ghost, Qpn qpn, Psn psn) noexcept {
@@ -276,16 +301,8 @@ bool Table::accepts(Instance& instance, const Frame& frame, GhostId ghost, Insta
   if (answered && (ghost == no_ghost || !is_reliable_request(p))) {
     return false;
   }
-  if (match.nth.empty()) {
-    return true;
-  }
-  State& state = states_[instance.event];
-  ++state.accepted;
-  if (state.nth_next == match.nth.size() || match.nth[state.nth_next] != state.accepted) {
-    return false;
-  }
-  ++state.nth_next;
-  return true;
+  Ordinals& nth = states_[instance.event].nth;
+  return nth.empty() || nth.next_is_listed();
 }
 
 // Messages are counted by their first packets, each when its PSN comes for the first time.
@@ -364,29 +381,30 @@ void Table::silence(const Silent& action, const Frame& frame, Direction directio
   }
 }
 
-// Entries stay; a table of them that is half full takes no more.
-void Table::silence_flow(Direction direction, GhostId ghost, Qpn dest_qpn, Instant until) noexcept {
-  const std::uint64_t key = key_of(direction, by_ghost | by_qpn, ghost, dest_qpn, {});
+/// The entry of a key, or the free one where it belongs.
+Table::Silence& Table::silence_at(std::uint64_t key) noexcept {
   std::size_t i = key & (silences_max - 1);
   while (silences_[i].key != 0 && silences_[i].key != key) {
     i = (i + 1) & (silences_max - 1);
   }
-  if (silences_[i].key == 0) {
+  return silences_[i];
+}
+
+// Entries stay; a table of them that is half full takes no more.
+void Table::silence_flow(Direction direction, GhostId ghost, Qpn dest_qpn, Instant until) noexcept {
+  const std::uint64_t key = key_of(direction, by_ghost | by_qpn, ghost, dest_qpn, {});
+  Silence& entry = silence_at(key);
+  if (entry.key == 0) {
     if (silences_used_ == silences_max / 2) {
       return;
     }
     ++silences_used_;
   }
-  silences_[i] = {key, std::max(silences_[i].until, until)};
+  entry = {key, std::max(entry.until, until)};
 }
 
 bool Table::silent(Direction direction, GhostId ghost, Qpn dest_qpn, Instant now) noexcept {
-  const std::uint64_t key = key_of(direction, by_ghost | by_qpn, ghost, dest_qpn, {});
-  std::size_t i = key & (silences_max - 1);
-  while (silences_[i].key != 0 && silences_[i].key != key) {
-    i = (i + 1) & (silences_max - 1);
-  }
-  return silences_[i].key == key && now < silences_[i].until;
+  return now < silence_at(key_of(direction, by_ghost | by_qpn, ghost, dest_qpn, {})).until;
 }
 
 std::vector<Firing> Table::log() const {

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/ordinals.hpp"
 #include "events/spec.hpp"
 #include "frame/frame.hpp"
 
@@ -80,6 +81,9 @@ class Table {
   /// The last of them, oldest first, at most log_max.
   [[nodiscard]] std::vector<Firing> log() const;
 
+  /// Keys looked up, those of closed connections that are still kept included.
+  [[nodiscard]] std::size_t keys() const noexcept { return instances_.size(); }
+
   // Data path.
   [[nodiscard]] Verdict look_at(const Frame& frame, Direction direction, GhostId ghost, Instant now) noexcept;
 
@@ -90,8 +94,7 @@ class Table {
   static constexpr std::uint32_t none = 0xffff'ffff;
 
   struct State {
-    std::size_t nth_next = 0;
-    std::uint64_t accepted = 0;
+    Ordinals nth;
     std::uint64_t fired = 0;
     std::uint64_t first_packet = 0;  // the packet, by number, at which it fired first
     std::uint32_t hold = 0;
@@ -124,6 +127,7 @@ class Table {
 
   static std::uint64_t key_of(Direction direction, unsigned shape, GhostId ghost, Qpn qpn, Psn psn) noexcept;
   void add(Instance instance);
+  void forget_gone();
   void add_psns(const Instance& like, const Match& match);
   void place(std::uint64_t hash, std::uint32_t instance);
   [[nodiscard]] std::uint32_t find(std::uint64_t hash) const noexcept;
@@ -133,6 +137,7 @@ class Table {
   [[nodiscard]] static bool in_message(Instance& instance, std::uint64_t message, const wire::Parsed& p) noexcept;
   void fire(const Instance& instance, const Frame& frame, GhostId ghost, Instant now, Verdict& verdict) noexcept;
   void silence(const Silent& action, const Frame& frame, Direction direction, GhostId ghost, Instant now) noexcept;
+  [[nodiscard]] Silence& silence_at(std::uint64_t key) noexcept;
   void silence_flow(Direction direction, GhostId ghost, Qpn dest_qpn, Instant until) noexcept;
   [[nodiscard]] bool silent(Direction direction, GhostId ghost, Qpn dest_qpn, Instant now) noexcept;
 
@@ -143,6 +148,7 @@ class Table {
   Instant loaded_;
   std::array<std::vector<std::uint8_t>, 2> used_;  // by direction: the shapes of its instances
   std::vector<Instance> instances_;
+  std::size_t gone_ = 0;  // of them
   std::vector<Slot> slots_;
   std::size_t slots_taken_ = 0;
   // Events that wait for a connection, by ghost; no_ghost: of any.

@@ -2,22 +2,9 @@
 
 #include <algorithm>
 
+#include "base/overloaded.hpp"
+
 namespace nbx::fabric {
-namespace {
-
-template <class... Ts>
-struct Overloaded : Ts... {
-  using Ts::operator()...;
-};
-template <class... Ts>
-Overloaded(Ts...) -> Overloaded<Ts...>;
-
-}  // namespace
-
-Ordinals::Ordinals(std::vector<std::uint64_t> numbers) : numbers_(std::move(numbers)) {
-  std::sort(numbers_.begin(), numbers_.end());
-  numbers_.erase(std::unique(numbers_.begin(), numbers_.end()), numbers_.end());
-}
 
 Matcher::Matcher(const Match& match)
     : classes_(match.classes),

@@ -7,32 +7,12 @@
 #include <variant>
 #include <vector>
 
+#include "base/ordinals.hpp"
 #include "base/rng.hpp"
 #include "fabric/spec.hpp"
 #include "wire/parse.hpp"
 
 namespace nbx::fabric {
-
-/// Counts events from 1 and says which of them are on a list.
-class Ordinals {
- public:
-  explicit Ordinals(std::vector<std::uint64_t> numbers);
-
-  [[nodiscard]] bool empty() const noexcept { return numbers_.empty(); }
-  bool next_is_listed() noexcept {
-    ++count_;
-    if (next_ == numbers_.size() || numbers_[next_] != count_) {
-      return false;
-    }
-    ++next_;
-    return true;
-  }
-
- private:
-  std::vector<std::uint64_t> numbers_;  // ascending, each once
-  std::size_t next_ = 0;
-  std::uint64_t count_ = 0;
-};
 
 class Matcher {
  public:

@@ -6,6 +6,7 @@ namespace nbx::pipeline {
 
 void Schedule::load(const std::vector<fabric::Failure>& failures, Instant now) {
   wheel_.cancel(timer_);
+  end_what_holds(now);
   failures_ = failures;
   steps_.clear();
   next_ = 0;
@@ -18,6 +19,16 @@ void Schedule::load(const std::vector<fabric::Failure>& failures, Instant now) {
   }
   std::stable_sort(steps_.begin(), steps_.end(), [](const Step& a, const Step& b) { return a.at < b.at; });
   arm();
+}
+
+void Schedule::end_what_holds(Instant now) noexcept {
+  for (std::size_t begun = 0; begun < next_; ++begun) {
+    const auto ended = [&](const Step& step) { return step.ends && step.failure == steps_[begun].failure; };
+    if (!steps_[begun].ends &&
+        std::none_of(steps_.begin(), steps_.begin() + static_cast<std::ptrdiff_t>(next_), ended)) {
+      user_.on_recovery(failures_[steps_[begun].failure], now);
+    }
+  }
 }
 
 void Schedule::on_timer(TimerNode& /*node*/, Instant /*now*/) noexcept {

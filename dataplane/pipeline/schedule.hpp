@@ -28,7 +28,7 @@ class Schedule final : public TimerClient {
   Schedule(Schedule&&) = delete;
   Schedule& operator=(Schedule&&) = delete;
 
-  /// Replaces what was to happen; times count from `now`.
+  /// Replaces what was to happen, and ends what has begun; times count from `now`.
   void load(const std::vector<fabric::Failure>& failures, Instant now);
   void on_timer(TimerNode& node, Instant now) noexcept override;
 
@@ -39,6 +39,7 @@ class Schedule final : public TimerClient {
     bool ends = false;
   };
 
+  void end_what_holds(Instant now) noexcept;
   void arm() noexcept;
 
   Wheel& wheel_;

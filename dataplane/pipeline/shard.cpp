@@ -3,6 +3,7 @@
 #include <string>
 
 #include "base/check.hpp"
+#include "base/overloaded.hpp"
 #include "pipeline/bridge.hpp"
 #include "pipeline/emulated_network.hpp"
 #include "pipeline/kernel_path.hpp"
@@ -25,13 +26,6 @@ std::vector<ghost::Identity> identities(const ShardPlan& plan) {
   }
   return ids;
 }
-
-template <class... F>
-struct Overloaded : F... {
-  using F::operator()...;
-};
-template <class... F>
-Overloaded(F...) -> Overloaded<F...>;
 
 /// For drivers without an exception path: nobody ever connects.
 class NoStreams final : public ghost::Streams {
@@ -423,7 +417,11 @@ class Shard::State final : public EmulatedNetwork::User,
   }
   void on_recovery(const fabric::Failure& failure, Instant now) noexcept override {
     std::visit(Overloaded{[&](const fabric::LinkFailure&) { take_down(now, failure.from_node, failure.to_node); },
-                          [](const fabric::GhostFailure&) {},  // had its time
+                          [&](const fabric::GhostFailure& dead) {
+                            for (const GhostId ghost : dead.ghosts) {
+                              silent_until_[index(ghost)] = now;
+                            }
+                          },
                           [&](const fabric::RateChange&) {
                             change_rate(failure, plan_.profile.from_node.rate, plan_.profile.to_node.rate);
                           }},

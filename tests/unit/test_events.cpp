@@ -210,6 +210,35 @@ TEST_F(Events, many_are_found_each) {
   }
 }
 
+TEST_F(Events, an_ordinal_that_is_listed_twice_counts_once) {
+  load({{.match = {.nth = {5, 2, 2}}}});
+  std::vector<int> fired;
+  for (int i = 1; i <= 6; ++i) {
+    if (see({}).event != 0) {
+      fired.push_back(i);
+    }
+  }
+  EXPECT_THAT(fired, ElementsAre(2, 5));
+}
+
+TEST_F(Events, closed_connections_are_forgotten) {
+  load({{.match = {.psn_offset = 3}}});
+  Connection lasting = first_qp;
+  lasting.qpn = Qpn{0x99};
+  table->bind(lasting);
+  for (std::uint32_t i = 1; i <= 50'000; ++i) {
+    Connection passing = first_qp;
+    passing.number = i;
+    table->bind(passing);
+    table->unbind(passing.ghost, passing.qpn);
+  }
+  EXPECT_LT(table->keys(), 5'000U);
+  EXPECT_EQ(see({.qpn = first_qp.qpn, .psn = 2}).event, 0U) << "0xffffff and 3 more";
+  EXPECT_EQ(see({.qpn = lasting.qpn, .psn = 2}).event, 1U);
+  table->unbind(lasting.ghost, lasting.qpn);
+  EXPECT_EQ(see({.qpn = lasting.qpn, .psn = 2}).event, 0U);
+}
+
 // ---- at work in a direction of a port
 
 class AtWork : public testing::Test {

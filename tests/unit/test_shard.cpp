@@ -408,6 +408,19 @@ TEST(ShardFailures, ARateChangesAndComesBack) {
   EXPECT_TRUE(answers_arp(rig));
 }
 
+TEST(ShardFailures, AnotherProfileEndsThem) {
+  for (const auto& what : {decltype(fabric::Failure::what){fabric::LinkFailure{}},
+                           decltype(fabric::Failure::what){fabric::GhostFailure{{GhostId{0}}}}}) {
+    pipeline::ShardPlan plan = one_ghost_plan();
+    plan.profile.failures = {{.at = 1s, .what = what}};
+    ShardRig rig(plan);
+    rig.run_until(Instant{} + 2s);
+    EXPECT_FALSE(answers_arp(rig)) << "for good";
+    rig.shard().replace_profile({.name = "ideal"}, rig.now());
+    EXPECT_TRUE(answers_arp(rig));
+  }
+}
+
 // ---- events that the ghost's responder takes part in
 
 pipeline::ShardPlan one_qp_plan(const events::Action& action) {
