@@ -203,6 +203,28 @@ def test_live_changes(node, nbxd):
     assert min(node.ping(GHOST_IPV4)) < 20
 
 
+def is_answered(node, address):
+    return node.run("ping", "-c", 1, "-W", 1, address, check=False).returncode == 0
+
+
+def test_a_ghost_dies_and_another_profile_brings_it_back(node, nbxd):
+    assert is_answered(node, GHOST_IPV4) and is_answered(node, OTHER_GHOST_IPV4)
+    nbxd.nbx("set", "p0", "failures=[{at: 0s, ghosts_down: ghost0}]")
+    assert not is_answered(node, GHOST_IPV4) and is_answered(node, OTHER_GHOST_IPV4)
+    assert nbxd.ask("counters")["silent"] > 0
+    nbxd.nbx("profile", "load", "p0", nbxd.folder / "clean.yaml")
+    assert is_answered(node, GHOST_IPV4)
+
+
+def test_a_half_open_link_hears_and_is_not_heard(node, nbxd):
+    nbxd.nbx("link", "down", "p0", "--direction", "to_node")
+    answered = nbxd.ask("counters")["icmp_echoes_answered"]
+    assert not is_answered(node, OTHER_GHOST_IPV4)
+    assert nbxd.ask("counters")["icmp_echoes_answered"] == answered + 1
+    nbxd.nbx("link", "up", "p0")
+    assert is_answered(node, OTHER_GHOST_IPV4)
+
+
 @pytest.mark.parametrize("change", ["to_node.delay=[{constant: 5}]", "to_nodes.delay=[]", "to_node.loss={"])
 def test_a_wrong_change_is_refused(nbxd, change):
     done = nbxd.nbx("set", "p0", change, check=False)
