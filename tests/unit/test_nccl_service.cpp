@@ -157,37 +157,53 @@ TEST(Arena, IsTheSameMemoryAtEveryGhost) {
   EXPECT_EQ(read[3], std::byte{42});
 }
 
+/// All-reduces on one channel, with rank 0 real and the others one run of ghosts.
+struct AllReduces {
+  AllReduces(std::uint32_t n, std::uint64_t bytes, std::uint32_t chunk, Duration work, Duration hop)
+      : ranks(n),
+        delay(std::vector<Duration>(n), work, hop),
+        planned{.operation = {.collective = Collective::all_reduce, .count = bytes / 4, .type = DataType::i32},
+                .decision = {}},
+        plan(planned.operation, planned.decision, {.ranks = n, .nodes = n},
+             {.offset = 0, .bytes = bytes, .chunk = chunk}),
+        payloads(rig.arena, options, n) {}
+
+  std::shared_ptr<RingTransfer> make(Instant called) {
+    const RingPlace place{
+        .last = ranks - 1, .length = ranks - 1, .ranks = ranks, .rank_at = [this](std::uint32_t distance) {
+          return static_cast<std::int32_t>(ranks - 1 - distance);
+        }};
+    RunReadiness readiness(delay, static_cast<std::int32_t>(ranks), 0, called, place.rank_at, place.length);
+    return std::make_shared<RingTransfer>(planned, plan, place, std::move(readiness), delay, payloads);
+  }
+  void receive(RingTransfer& transfer, std::uint64_t i, Instant at) {
+    const Transfer::Offer offer = transfer.offer(0, i);
+    transfer.received(0, i, {.buffer = *rig.arena.take(offer.room), .size = offer.size, .arrival = at});
+  }
+
+  std::uint32_t ranks;
+  Rig rig;
+  TableDelay delay;
+  PlannedOperation planned;
+  RingPlan plan;
+  ServiceOptions options;
+  Payloads payloads;
+};
+
 /// NCCL's kernels take turns: send, receive and send on, ..., receive. What comes last in a loop is a receive, and the
 /// next loop's first send, of this collective or of the next one, comes behind it.
 TEST(Loops, AGhostBeginsOneWhenItHasEndedTheOneBefore) {
-  Rig rig;
-  constexpr std::uint64_t bytes = 4 * 16384;  // two ranks, two loops, two positions, two slices
-  const TableDelay delay({{}, {}}, {}, {});
-  const PlannedOperation planned{
-      .operation = {.collective = Collective::all_reduce, .count = bytes / 4, .type = DataType::i32}, .decision = {}};
-  const RingPlan plan(planned.operation, planned.decision, {.ranks = 2, .nodes = 2},
-                      {.offset = 0, .bytes = bytes, .chunk = 16384});
-  const ServiceOptions options;
-  Payloads payloads(rig.arena, options, 2);
+  AllReduces of(2, 4 * 16384, 16384, {}, {});  // two loops, two positions, two slices
   const Instant called{1'000'000};
-  const auto make = [&] {
-    const RingPlace place{.last = 1, .length = 1, .ranks = 2, .rank_at = [](std::uint32_t) { return 1; }};
-    return std::make_shared<RingTransfer>(planned, plan, place, RunReadiness(delay, 2, 0, called, place.rank_at, 1),
-                                          delay, payloads);
-  };
-  const auto receive = [&](RingTransfer& transfer, std::uint64_t i, Instant at) {
-    const Transfer::Offer offer = transfer.offer(0, i);
-    transfer.received(0, i, {.buffer = *rig.arena.take(offer.room), .size = offer.size, .arrival = at});
-  };
-  ASSERT_EQ(plan.sends(1), 8U);
-  const auto first = make();
-  const auto second = make();
+  ASSERT_EQ(of.plan.sends(1), 8U);
+  const auto first = of.make(called);
+  const auto second = of.make(called);
   second->follow(first);
   EXPECT_EQ(first->ready(0, 0), called);
   for (std::uint64_t i = 0; i < 8; ++i) {
     EXPECT_EQ(first->ready(0, 4) == Instant::never(), i < 4) << "the second loop, when " << i << " have come";
     EXPECT_EQ(second->ready(0, 0), Instant::never());
-    receive(*first, i, called + microseconds{10 * (i + 1)});
+    of.receive(*first, i, called + microseconds{10 * (i + 1)});
   }
   EXPECT_EQ(first->ready(0, 4), called + microseconds{40});
   EXPECT_EQ(second->ready(0, 0), called + microseconds{80});
@@ -196,32 +212,16 @@ TEST(Loops, AGhostBeginsOneWhenItHasEndedTheOneBefore) {
 /// The last of three ghosts sends its own part first, and it ended the collective before with the message that has two
 /// more ghosts to pass: long ago, or a while after its call.
 TEST(Loops, AGhostThatHasLongEndedTheOneBeforeWaitsForNobodysCall) {
-  Rig rig;
-  constexpr std::uint64_t bytes = 4 * 2 * 16384;  // four ranks, one loop, six positions, two slices
   constexpr Duration work = microseconds{2};
   constexpr Duration hop = microseconds{7};
-  const TableDelay delay({{}, {}, {}, {}}, work, hop);
-  const PlannedOperation planned{
-      .operation = {.collective = Collective::all_reduce, .count = bytes / 4, .type = DataType::i32}, .decision = {}};
-  const RingPlan plan(planned.operation, planned.decision, {.ranks = 4, .nodes = 4},
-                      {.offset = 0, .bytes = bytes, .chunk = 32768});
-  const ServiceOptions options;
-  Payloads payloads(rig.arena, options, 4);
+  AllReduces of(4, 4 * 2 * 16384, 32768, work, hop);  // one loop, six positions, two slices
   const Instant called{1'000'000'000};
   const auto ready_when_one_before_ended = [&](Instant arrival) {
-    const auto make = [&](Instant called_at) {
-      const RingPlace place{.last = 3, .length = 3, .ranks = 4, .rank_at = [](std::uint32_t distance) {
-                              return static_cast<std::int32_t>(3 - distance);
-                            }};
-      return std::make_shared<RingTransfer>(planned, plan, place,
-                                            RunReadiness(delay, 4, 0, called_at, place.rank_at, 3), delay, payloads);
-    };
-    const auto first = make(called - microseconds{500});
+    const auto first = of.make(called - microseconds{500});
     for (std::uint64_t i = 0; i < first->messages_in(0); ++i) {
-      const Transfer::Offer offer = first->offer(0, i);
-      first->received(0, i, {.buffer = *rig.arena.take(offer.room), .size = offer.size, .arrival = arrival});
+      of.receive(*first, i, arrival);
     }
-    const auto second = make(called);
+    const auto second = of.make(called);
     second->follow(first);
     return second->ready(0, 0);
   };
