@@ -42,8 +42,8 @@ class PortTest : public testing::Test {
     eal_ = nullptr;
   }
 
-  static std::unique_ptr<MbufSource> make_source(const std::string& name) {
-    auto source = MbufSource::create(name, frames_total, mtu);
+  static std::unique_ptr<MbufSource> make_source(const std::string& name, std::size_t frames = frames_total) {
+    auto source = MbufSource::create(name, frames, mtu);
     EXPECT_TRUE(source.ok());
     return std::move(*source);
   }
@@ -119,7 +119,7 @@ TEST_F(PortTest, the_memory_asked_for_holds_the_frames_counted_on) {
 }
 
 TEST_F(PortTest, what_a_device_does_not_take_waits_and_is_then_refused) {
-  const auto source = make_source("waits");
+  const auto source = make_source("waits", 16'383);
   {
     // Nobody is connected: the device takes nothing.
     const std::string path = testing::TempDir() + "/nbx-waits.sock";
@@ -128,7 +128,7 @@ TEST_F(PortTest, what_a_device_does_not_take_waits_and_is_then_refused) {
     EXPECT_FALSE(port->link().up);
     FramePool pool(*source);
     FrameList out;
-    for (int i = 0; i < 1030; ++i) {
+    for (int i = 0; i < 8198; ++i) {
       out.push_back(*pool.alloc(64));
     }
     FrameList refused;
@@ -137,14 +137,14 @@ TEST_F(PortTest, what_a_device_does_not_take_waits_and_is_then_refused) {
     for (; Frame* frame = refused.pop_front(); ++n) {
       pool.free(*frame);
     }
-    EXPECT_EQ(n, 6U) << "1024 may wait";
+    EXPECT_EQ(n, 6U) << "8192 may wait";
     EXPECT_FALSE(port->transmit(out, refused, Instant{0} + milliseconds{999}));
     EXPECT_TRUE(refused.empty());
     EXPECT_FALSE(port->transmit(out, refused, Instant{0} + milliseconds{1001}));
     for (n = 0; Frame* frame = refused.pop_front(); ++n) {
       pool.free(*frame);
     }
-    EXPECT_EQ(n, 1024U);
+    EXPECT_EQ(n, 8192U);
   }
   EXPECT_EQ(source->in_use(), 0U);
 }

@@ -94,9 +94,9 @@ def test_counters_agree_with_the_kernel(world):
     assert world.emulator.stop() == 0
     sent, marks = marks_of(world.emulator.capture, INBOUND), marks_of(world.emulator.capture, OUTBOUND)
     print(f"emulator {dict(ours)}\nkernel {kernel}\nmarks in the capture: inbound {sent}, outbound {marks}")
-    assert ours["capture_lost"] == 0 and ours["port_tx_full"] == 0
+    assert ours["capture_lost"] == 0
     assert kernel["sent_pkts"] == (ours["rx_roce_packets"] + sent["dropped"] + sent["corrupted"] - sent["duplicate"])
-    arrived = ours["tx_roce_packets"] + marks["duplicate"] - marks["dropped"] - marks["corrupted"]
+    arrived = ours["tx_roce_packets"] + marks["duplicate"] - marks["dropped"] - marks["corrupted"] - ours["port_tx_full"]
     assert arrived - LATECOMERS <= kernel["rcvd_pkts"] <= arrived
     if world.impairment not in ("lossy-1pct-data", "reorder", "corrupt"):      # no request was missing or ahead of its turn
         assert ours["naks_sent"] == kernel["out_of_seq_request"] == kernel["rcvd_seq_err"] == 0
