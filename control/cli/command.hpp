@@ -26,6 +26,7 @@ Body replay(CLI::App& app);
 Body run(CLI::App& app);
 Body calibrate(CLI::App& app);
 Body workers(CLI::App& app);
+Body bench(CLI::App& app);
 
 // Of a running nbxd.
 Body status(CLI::App& app);

@@ -17,6 +17,7 @@ constexpr auto commands = std::to_array<Command>({
     {"run", "a program with NCCL, with ghosts as its other ranks", run},
     {"calibrate", "how far ghosts' times are off those of real ranks", calibrate},
     {"workers", "the missing workers of a PyTorch job, in its store", workers},
+    {"bench", "what each stage costs on this machine, next to testpmd", bench},
     {"status", "what the emulator does now", status},
     {"ports", "the ports and their devices", ports},
     {"qps", "the queue pairs of the ghosts", qps},

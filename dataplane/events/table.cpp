@@ -57,7 +57,13 @@ bool waits_for_connection(const Match& match) noexcept { return match.qp != 0 ||
 }  // namespace
 
 Table::Table(const std::vector<Spec>& specs, Host& host, Instant loaded)
-    : specs_(specs), states_(specs.size()), host_(host), loaded_(loaded), slots_(slots_min), log_(log_max) {
+    : specs_(specs),
+      states_(specs.size()),
+      host_(host),
+      loaded_(loaded),
+      slots_(slots_min),
+      filter_(slots_min * filter_bits_of_slot / 64),
+      log_(log_max) {
   for (std::uint32_t i = 0; i < specs_.size(); ++i) {
     const Match& match = specs_[i].match;
     states_[i].nth = Ordinals{match.nth};
@@ -190,6 +196,7 @@ void Table::forget_gone() {
   }
   instances_.clear();
   slots_.assign(slots_min, {});
+  filter_.assign(slots_min * filter_bits_of_slot / 64, 0);
   slots_taken_ = 0;
   gone_ = 0;
   for (const Instance& instance : kept) {
@@ -219,8 +226,10 @@ void Table::place(std::uint64_t hash, std::uint32_t instance) {
   if ((slots_taken_ + 1) * 4 > slots_.size()) {
     std::vector<Slot> old(slots_.size() * 2);
     old.swap(slots_);
+    filter_.assign(slots_.size() * filter_bits_of_slot / 64, 0);
     for (const Slot& slot : old) {
       if (slot.first != none) {
+        note(slot.hash);
         std::size_t i = slot.hash & (slots_.size() - 1);
         while (slots_[i].first != none) {
           i = (i + 1) & (slots_.size() - 1);
@@ -236,9 +245,23 @@ void Table::place(std::uint64_t hash, std::uint32_t instance) {
   slots_taken_ += slots_[i].first == none ? 1 : 0;
   instances_[instance].next = slots_[i].first;
   slots_[i] = {hash, instance};
+  note(hash);
+}
+
+void Table::note(std::uint64_t hash) noexcept {
+  const std::uint64_t bit = (hash >> 32U) & (filter_.size() * 64 - 1);
+  filter_[bit / 64] |= std::uint64_t{1} << bit % 64;
+}
+
+bool Table::may_have(std::uint64_t hash) const noexcept {
+  const std::uint64_t bit = (hash >> 32U) & (filter_.size() * 64 - 1);
+  return (filter_[bit / 64] >> bit % 64 & 1U) != 0;
 }
 
 std::uint32_t Table::find(std::uint64_t hash) const noexcept {
+  if (!may_have(hash)) {
+    return none;
+  }
   for (std::size_t i = hash & (slots_.size() - 1);; i = (i + 1) & (slots_.size() - 1)) {
     if (slots_[i].first == none || slots_[i].hash == hash) {
       return slots_[i].first;

@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "rdma/emit.hpp"
-#include "wire/icrc.hpp"
+#include "wire/crc32.hpp"
 #include "wire/ip.hpp"
 #include "wire/mad.hpp"
 

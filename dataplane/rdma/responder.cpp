@@ -15,7 +15,7 @@
 
 #include "rdma/codes.hpp"
 #include "rdma/emit.hpp"
-#include "wire/icrc.hpp"
+#include "wire/crc32.hpp"
 
 namespace nbx::rdma {
 
