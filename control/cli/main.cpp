@@ -14,6 +14,7 @@ constexpr auto commands = std::to_array<Command>({
     {"check", "validate cluster and profile files", check},
     {"inspect", "what a capture says, per queue pair", inspect},
     {"replay", "run a capture through the ghosts of a port", replay},
+    {"sim", "a job on the cluster in virtual time", sim},
     {"run", "a program with NCCL, with ghosts as its other ranks", run},
     {"calibrate", "how far ghosts' times are off those of real ranks", calibrate},
     {"workers", "the missing workers of a PyTorch job, in its store", workers},

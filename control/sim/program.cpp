@@ -1,0 +1,189 @@
+#include "sim/program.hpp"
+
+#include <algorithm>
+
+#include "base/overloaded.hpp"
+
+namespace nbx::sim {
+namespace {
+
+using config::AllGather;
+using config::AllReduce;
+using config::AllToAll;
+using config::Broadcast;
+using config::Compute;
+using config::Incast;
+using config::OneFlow;
+using config::ReduceScatter;
+using config::SendRecv;
+
+constexpr std::uint64_t message_max = 1ULL << 30U;
+
+std::uint64_t up(std::uint64_t n, std::uint64_t by) { return (n + by - 1) / by; }
+
+/// The ranks that work together with one, and its place among them.
+struct Members {
+  std::uint32_t size;
+  std::uint32_t stride;
+  std::uint32_t first;
+  std::uint32_t place;
+
+  [[nodiscard]] std::uint32_t rank(std::uint32_t at) const { return first + at % size * stride; }
+};
+
+Members members_of(const config::Group& group, std::uint32_t rank, std::uint32_t ranks) {
+  const std::uint32_t size = group.size == 0 ? ranks : group.size;
+  const std::uint32_t span = size * group.stride;
+  const std::uint32_t first = rank / span * span + rank % group.stride;
+  return {size, group.stride, first, (rank - first) / group.stride};
+}
+
+/// `bytes` as messages; at least one.
+Stream one_message(std::uint32_t to, std::uint64_t bytes) {
+  Stream stream{.to = to};
+  stream.messages = stream.slices = std::max<std::uint64_t>(1, up(bytes, message_max));
+  stream.slice_bytes = static_cast<std::uint32_t>(message_max);
+  stream.last_bytes = static_cast<std::uint32_t>(bytes - (stream.slices - 1) * message_max);
+  return stream;
+}
+
+/// Chunks of a ring are equal, rounded up. `chunks` go out and as many come in; of those that go, the first `own` are
+/// the rank's.
+struct RingShare {
+  std::uint64_t chunk_bytes;
+  std::uint64_t out;
+  std::uint64_t in;
+  std::uint64_t own;
+};
+
+Part ring(const config::RingCollective& x, const Members& m, const RingShare& share) {
+  Part part;
+  const std::uint64_t slice = std::min<std::uint64_t>(x.slice.value, message_max);
+  const std::uint64_t slices = up(share.chunk_bytes, slice);
+  for (std::uint32_t lane = 0; lane < x.channels; ++lane) {
+    if (share.out != 0) {
+      Stream stream{.to = m.rank(m.place + 1), .lane = lane, .messages = share.out * slices, .slices = slices};
+      stream.ahead = share.own * slices;
+      stream.slice_bytes = static_cast<std::uint32_t>(slice);
+      stream.last_bytes = static_cast<std::uint32_t>(share.chunk_bytes - (slices - 1) * slice);
+      part.out.push_back(stream);
+    }
+    part.in.push_back(share.in * slices);
+  }
+  return part;
+}
+
+std::uint64_t chunk_bytes(const config::RingCollective& x, std::uint32_t n) {
+  return up(x.bytes.value, std::uint64_t{n} * x.channels);
+}
+
+}  // namespace
+
+Part part_of(const config::JobOperation& operation, std::uint32_t rank, std::uint32_t ranks) {
+  const auto members = [&](const auto& x) { return members_of(x.group, rank, ranks); };
+  return std::visit(Overloaded{
+                        [&](const Compute& x) { return Part{.compute = x.time, .out = {}, .in = {}}; },
+                        [&](const AllReduce& x) {
+                          const Members m = members(x);
+                          const std::uint64_t steps = 2 * (std::uint64_t{m.size} - 1);
+                          return ring(x, m, {chunk_bytes(x, m.size), steps, steps, 1});
+                        },
+                        [&](const AllGather& x) {
+                          const Members m = members(x);
+                          return ring(x, m, {chunk_bytes(x, m.size), m.size - 1U, m.size - 1U, 1});
+                        },
+                        [&](const ReduceScatter& x) {
+                          const Members m = members(x);
+                          return ring(x, m, {chunk_bytes(x, m.size), m.size - 1U, m.size - 1U, 1});
+                        },
+                        [&](const Broadcast& x) {
+                          const Members m = members(x);
+                          const std::uint64_t first = m.place == 0 ? 1 : 0;
+                          const std::uint64_t last = m.place == m.size - 1 ? 1 : 0;
+                          return ring(x, m, {up(x.bytes.value, x.channels), 1 - last, 1 - first, first});
+                        },
+                        [&](const AllToAll& x) {
+                          const Members m = members(x);
+                          Part part;
+                          for (std::uint32_t k = 1; k < m.size; ++k) {
+                            part.out.push_back(one_message(m.rank(m.place + k), up(x.bytes.value, m.size)));
+                          }
+                          part.in = {(m.size - 1) * part.out.front().messages};
+                          return part;
+                        },
+                        [&](const SendRecv& x) {
+                          const Members m = members(x);
+                          const Stream next = one_message(m.rank(m.place + 1), x.bytes.value);
+                          Part part;
+                          if (m.place != m.size - 1) {
+                            part.out.push_back(next);
+                          }
+                          if (m.place != 0) {
+                            part.in = {next.messages};
+                          }
+                          return part;
+                        },
+                        [&](const OneFlow& x) {
+                          const Stream stream = one_message(*x.to, x.bytes.value);
+                          Part part;
+                          if (rank == *x.from) {
+                            part.out.push_back(stream);
+                          }
+                          if (rank == *x.to) {
+                            part.in = {stream.messages};
+                          }
+                          return part;
+                        },
+                        [&](const Incast& x) {
+                          const Members m = members(x);
+                          const Stream stream = one_message(m.first, x.bytes.value);
+                          Part part;
+                          if (m.place == 0) {
+                            part.in = {(m.size - 1) * stream.messages};
+                          } else {
+                            part.out.push_back(stream);
+                          }
+                          return part;
+                        },
+                    },
+                    operation.what);
+}
+
+std::uint64_t busiest_bytes(const config::JobOperation& operation, std::uint32_t ranks) {
+  std::uint64_t most = 0;
+  std::vector<std::uint64_t> received(ranks);
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    std::uint64_t sent = 0;
+    for (const Stream& stream : part_of(operation, rank, ranks).out) {
+      const std::uint64_t chunks = stream.messages / stream.slices;
+      const std::uint64_t bytes = chunks * ((stream.slices - 1) * stream.slice_bytes + stream.last_bytes);
+      sent += bytes;
+      most = std::max(most, received[stream.to] += bytes);
+    }
+    most = std::max(most, sent);
+  }
+  return most;
+}
+
+std::string name_of(const config::JobOperation& operation) {
+  if (!operation.name.empty()) {
+    return operation.name;
+  }
+  constexpr const char* names[] = {"compute",    "all_reduce", "all_gather", "reduce_scatter", "broadcast",
+                                   "all_to_all", "send_recv",  "flow",       "incast"};
+  return names[operation.what.index()];
+}
+
+std::uint64_t bytes_of(const config::JobOperation& operation) {
+  return std::visit(
+      [](const auto& what) -> std::uint64_t {
+        if constexpr (requires { what.bytes; }) {
+          return what.bytes.value;
+        } else {
+          return 0;
+        }
+      },
+      operation.what);
+}
+
+}  // namespace nbx::sim

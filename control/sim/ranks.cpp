@@ -1,0 +1,360 @@
+#include "sim/ranks.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <optional>
+#include <unordered_map>
+
+#include "report/to_json.hpp"
+
+namespace nbx::sim {
+namespace {
+
+constexpr std::uint32_t region_key = 0x1000;
+constexpr std::uint32_t posted_max = 16;  // requests of a queue pair
+// A message's address tells its receiver which operation and lane it is of. Ranks are never 2^16 operations apart.
+constexpr unsigned lane_shift = 40;
+constexpr unsigned operation_shift = 46;
+constexpr std::uint64_t operations_apart = 1ULL << 16U;
+
+}  // namespace
+
+/// The queue pair on which a rank sends to another.
+class Ranks::Connection final : public rdma::QpUser {
+ public:
+  Connection(Ranks& owner, Rank& from, std::uint32_t to) : owner_(owner), from_(from), to_(to) {}
+
+  void use(rdma::Transport& transport, rdma::Qp& qp) noexcept {
+    transport_ = &transport;
+    qp_ = &qp;
+  }
+  void send(std::uint64_t operation, std::uint32_t lane, std::uint32_t bytes, Instant now) {
+    const std::uint64_t address = operation % operations_apart << operation_shift | std::uint64_t{lane} << lane_shift;
+    waiting_.push_back({.wr_id = operation,
+                        .opcode = rdma::WrOpcode::rdma_write,
+                        .local = {0, bytes, region_key},
+                        .remote_addr = address,
+                        .rkey = region_key});
+    post(now);
+  }
+
+  void on_completion(rdma::Qp&, const rdma::Completion& completion, Instant now) noexcept override;
+  void on_error(rdma::Qp&, rdma::WcStatus cause, Instant now) noexcept override;
+
+ private:
+  void post(Instant now) {
+    for (; !waiting_.empty() && posted_ != posted_max && transport_->post_send(*qp_, waiting_.front(), now);
+         ++posted_) {
+      waiting_.pop_front();
+    }
+  }
+
+  Ranks& owner_;
+  Rank& from_;
+  std::uint32_t to_;
+  rdma::Transport* transport_ = nullptr;
+  rdma::Qp* qp_ = nullptr;
+  std::deque<rdma::SendWr> waiting_;
+  std::uint32_t posted_ = 0;
+};
+
+class Ranks::Rank final : public rdma::QpUser, public TimerClient {
+ public:
+  Rank(Ranks& owner, std::uint32_t number) : owner_(owner), number_(number) { timer_.client = this; }
+
+  void take_seat(const ghost::Context& context, GhostId ghost) {
+    context_.emplace(context);
+    context_->ghost = ghost;
+    context_->transport.memory(ghost).add({.length = 1ULL << 62U,
+                                           .key = region_key,
+                                           .access = rdma::access::local_write | rdma::access::remote_write,
+                                           .backing = rdma::Backing::sink});
+  }
+  [[nodiscard]] bool seated() const noexcept { return context_.has_value(); }
+  [[nodiscard]] const ghost::Context& context() const { return *context_; }
+  [[nodiscard]] std::uint32_t number() const noexcept { return number_; }
+  [[nodiscard]] std::uint64_t at() const noexcept { return first_; }
+
+  /// Begins what it may begin.
+  void advance(Instant now) {
+    while (first_ != owner_.operations_total()) {
+      const std::uint64_t end = stage_end();
+      for (std::uint64_t i = first_; i != end; ++i) {
+        if (!work(i).started) {
+          begin(i, now);
+        }
+      }
+      for (std::uint64_t i = first_; i != end; ++i) {
+        if (!work(i).ended) {
+          return;
+        }
+      }
+      for (; first_ != end; ++first_) {
+        works_.erase(first_);
+      }
+    }
+    ++owner_.done_;
+  }
+
+  /// A message of operation `i` was acknowledged.
+  void on_sent(std::uint64_t i, Instant now) {
+    --work(i).to_complete;
+    end_if_complete(i, now);
+  }
+
+  /// A message came in. A sender may be ahead of this rank, never behind it.
+  void on_write(rdma::Qp&, std::uint64_t addr, std::uint32_t, Instant now) noexcept override {
+    const std::uint64_t i = first_ + ((addr >> operation_shift) - first_) % operations_apart;
+    ++work(i).received[addr >> lane_shift & 63U];
+    if (work(i).started) {
+      send(i, now);
+      end_if_complete(i, now);
+    }
+  }
+  void on_completion(rdma::Qp&, const rdma::Completion&, Instant) noexcept override {}
+  void on_error(rdma::Qp&, rdma::WcStatus cause, Instant now) noexcept override { owner_.fail(number_, cause, now); }
+
+  [[nodiscard]] std::string waiting() const {
+    std::string text =
+        "rank " + std::to_string(number_) + " is in step " + std::to_string(first_ / owner_.operations());
+    for (const auto& [i, work] : works_) {
+      if (!work.started || work.ended) {
+        continue;
+      }
+      text += ", " + name_of(owner_.operation(i)) + ":";
+      for (std::size_t lane = 0; lane < work.part.in.size(); ++lane) {
+        text += " " + std::to_string(work.received[lane]) + " of " + std::to_string(work.part.in[lane]) +
+                " messages received,";
+      }
+      text += " " + std::to_string(work.to_complete) + " to be sent or acknowledged";
+    }
+    return text;
+  }
+
+ private:
+  /// One operation: what is to be done, and what is.
+  struct Work {
+    Part part;
+    std::vector<std::uint64_t> received;  // messages, by lane
+    std::vector<std::uint64_t> sent;      // handed to their connection, by stream
+    std::uint64_t to_complete = 0;        // not acknowledged yet
+    bool started = false;
+    bool computing = false;
+    bool ended = false;
+  };
+
+  /// One behind the operations that start together.
+  [[nodiscard]] std::uint64_t stage_end() const {
+    std::uint64_t end = first_ + 1;
+    while (end % owner_.operations() != 0 && owner_.operation(end).beside) {
+      ++end;
+    }
+    return end;
+  }
+
+  Work& work(std::uint64_t i) {
+    const auto [found, made] = works_.try_emplace(i);
+    Work& work = found->second;
+    if (made) {
+      work.part = part_of(owner_.operation(i), number_, static_cast<std::uint32_t>(owner_.ranks_.size()));
+      work.received.resize(work.part.in.size());
+      work.sent.resize(work.part.out.size());
+      for (const Stream& stream : work.part.out) {
+        work.to_complete += stream.messages;
+      }
+    }
+    return work;
+  }
+
+  void begin(std::uint64_t i, Instant now) {
+    owner_.began(i, now);
+    Work& w = work(i);
+    w.started = true;
+    if (w.part.compute != Duration::zero()) {
+      double factor = 1;
+      for (const config::SlowRank& slow : owner_.job_.stragglers) {
+        factor = *slow.rank == number_ ? slow.factor.value : factor;
+      }
+      w.computing = true;
+      computing_.emplace_back(
+          now + Duration{static_cast<std::int64_t>(static_cast<double>(w.part.compute.count()) * factor)}, i);
+      arm();
+    }
+    send(i, now);
+    if (complete(w)) {
+      w.ended = true;
+      owner_.ended(i, now);
+    }
+  }
+
+  void send(std::uint64_t i, Instant now) {
+    Work& w = work(i);
+    for (std::size_t s = 0; s < w.part.out.size(); ++s) {
+      const Stream& stream = w.part.out[s];
+      const std::uint64_t received = stream.lane < w.received.size() ? w.received[stream.lane] : 0;
+      for (const std::uint64_t allowed = stream.allowed(received); w.sent[s] != allowed; ++w.sent[s]) {
+        owner_.connections_.at({number_, stream.to, stream.lane})
+            ->send(i, stream.lane, stream.bytes_of(w.sent[s]), now);
+      }
+    }
+  }
+
+  [[nodiscard]] static bool complete(const Work& w) {
+    return w.started && !w.computing && w.to_complete == 0 && w.received == w.part.in;
+  }
+  void end_if_complete(std::uint64_t i, Instant now) {
+    if (Work& w = work(i); !w.ended && complete(w)) {
+      w.ended = true;
+      owner_.ended(i, now);
+      advance(now);
+    }
+  }
+
+  void arm() {
+    if (const auto next = std::min_element(computing_.begin(), computing_.end()); next != computing_.end()) {
+      context_->wheel.arm(timer_, next->first);
+    }
+  }
+  void on_timer(TimerNode&, Instant now) noexcept override {
+    std::vector<std::uint64_t> over;
+    std::erase_if(computing_, [&](const auto& entry) {
+      const bool due = entry.first <= now;
+      if (due) {
+        over.push_back(entry.second);
+      }
+      return due;
+    });
+    arm();
+    for (const std::uint64_t i : over) {
+      work(i).computing = false;
+      end_if_complete(i, now);
+    }
+  }
+
+  Ranks& owner_;
+  std::uint32_t number_;
+  std::optional<ghost::Context> context_;
+  std::uint64_t first_ = 0;  // operation, counted through all steps, of the stage that it is in
+  std::unordered_map<std::uint64_t, Work> works_;
+  std::vector<std::pair<Instant, std::uint64_t>> computing_;
+  TimerNode timer_;
+};
+
+void Ranks::Connection::on_completion(rdma::Qp&, const rdma::Completion& completion, Instant now) noexcept {
+  if (completion.status == rdma::WcStatus::success) {
+    --posted_;
+    post(now);
+    from_.on_sent(completion.wr_id, now);
+  }
+}
+void Ranks::Connection::on_error(rdma::Qp&, rdma::WcStatus cause, Instant now) noexcept {
+  owner_.fail(from_.number(), cause, now, to_);
+}
+
+Ranks::Ranks(const config::Job& job, std::uint32_t ranks, std::uint32_t path_mtu)
+    : job_(job), path_mtu_(path_mtu), spans_(job.steps, std::vector<Span>(job.each_step.size())), steps_(job.steps) {
+  for (std::uint32_t i = 0; i < ranks; ++i) {
+    ranks_.push_back(std::make_unique<Rank>(*this, i));
+  }
+}
+Ranks::~Ranks() = default;
+
+void Ranks::seat(std::uint32_t first, std::uint32_t n, const ghost::Context& context) {
+  for (std::uint32_t i = 0; i < n; ++i) {
+    ranks_[first + i]->take_seat(context, GhostId{i});
+  }
+}
+
+void Ranks::start(Instant now) {
+  for (const auto& operation : job_.each_step) {
+    for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+      for (const Stream& stream : part_of(*operation, rank, static_cast<std::uint32_t>(ranks_.size())).out) {
+        connect(rank, stream.to, stream.lane);
+      }
+    }
+  }
+  for (const auto& rank : ranks_) {
+    rank->advance(now);
+  }
+}
+
+void Ranks::connect(std::uint32_t from, std::uint32_t to, std::uint32_t lane) {
+  auto& connection = connections_[{from, to, lane}];
+  if (connection) {
+    return;
+  }
+  const ghost::Context& near = ranks_[from]->context();
+  const ghost::Context& far = ranks_[to]->context();
+  const IpAddress& far_ip = far.identity().addresses.front().ip;
+  const auto there = near.path_to(far_ip, far.identity().mac);
+  const auto back = far.path_to(near.identity().addresses.front().ip, near.identity().mac);
+  if (!there || !back) {
+    failure_ = "ranks " + std::to_string(from) + " and " + std::to_string(to) + " have no addresses of one family";
+    return;
+  }
+  connection = std::make_unique<Connection>(*this, *ranks_[from], to);
+  rdma::QpAttr sender = near.defaults.qp_attr();
+  sender.path_mtu = path_mtu_;
+  sender.path = *there;
+  // As many paths as there are connections: NICs take the port from the queue pair's number.
+  sender.path.udp_source_port = static_cast<std::uint16_t>(0xc000U | (connections_.size() * 0x9e37U & 0x3fffU));
+  sender.max_send_wr = posted_max;
+  sender.max_recv_wr = 1;
+  sender.max_dest_rd_atomic = 1;
+  rdma::QpAttr receiver = sender;
+  receiver.path = *back;
+  receiver.path.udp_source_port = sender.path.udp_source_port;
+  receiver.max_send_wr = 1;
+  receiver.access = rdma::access::remote_write;
+  receiver.report_writes = true;
+  rdma::Qp* const out = near.transport.create_qp(near.ghost, sender, *connection);
+  rdma::Qp* const in = far.transport.create_qp(far.ghost, receiver, *ranks_[to]);
+  sender.qpn = receiver.dest_qpn = out->qpn();
+  receiver.qpn = sender.dest_qpn = in->qpn();
+  near.transport.connect_qp(*out, sender);
+  far.transport.connect_qp(*in, receiver);
+  connection->use(near.transport, *out);
+}
+
+std::string Ranks::waiting() const {
+  constexpr std::size_t told_max = 8;
+  std::string text;
+  std::size_t told = 0;
+  for (const auto& rank : ranks_) {
+    if (rank->at() != operations_total() && ++told <= told_max) {
+      text += "\n  " + rank->waiting();
+    }
+  }
+  return told > told_max ? text + "\n  and " + std::to_string(told - told_max) + " more" : text;
+}
+
+double Ranks::share_done() const noexcept {
+  double sum = 0;
+  for (const auto& rank : ranks_) {
+    sum += static_cast<double>(rank->at());
+  }
+  return sum / static_cast<double>(ranks_.size() * operations_total());
+}
+
+void Ranks::began(std::uint64_t i, Instant now) {
+  Span& span = spans_[i / operations()][i % operations()];
+  span.first_start = std::min(span.first_start, now);
+  Span& step = steps_[i / operations()];
+  step.first_start = std::min(step.first_start, now);
+}
+void Ranks::ended(std::uint64_t i, Instant now) {
+  Span& span = spans_[i / operations()][i % operations()];
+  span.last_end = std::max(span.last_end, now);
+  Span& step = steps_[i / operations()];
+  step.last_end = std::max(step.last_end, now);
+}
+
+void Ranks::fail(std::uint32_t rank, rdma::WcStatus cause, Instant now, std::optional<std::uint32_t> peer) {
+  if (failure_.empty()) {
+    failure_ = "rank " + std::to_string(rank) + ": the queue pair " +
+               (peer ? "to rank " + std::to_string(*peer) : std::string("of a peer")) + " failed after " +
+               std::to_string(static_cast<double>(now.ps) * 1e-12) + " s: " + std::string(report::name(cause));
+  }
+}
+
+}  // namespace nbx::sim

@@ -1,0 +1,76 @@
+// The ranks of a job at work: their queue pairs, what has come in, what may go out, and when each operation began and
+// ended. Everything happens in callbacks of the transports and timers of the shards where the ranks live.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "ghost/personality.hpp"
+#include "sim/program.hpp"
+
+namespace nbx::sim {
+
+/// Of one operation in one step, over all ranks.
+struct Span {
+  Instant first_start = Instant::never();
+  Instant last_end{};
+
+  [[nodiscard]] Duration length() const noexcept { return last_end - first_start; }
+};
+
+class Ranks {
+ public:
+  Ranks(const config::Job& job, std::uint32_t ranks, std::uint32_t path_mtu);
+  ~Ranks();
+  Ranks(const Ranks&) = delete;
+  Ranks& operator=(const Ranks&) = delete;
+  Ranks(Ranks&&) = delete;
+  Ranks& operator=(Ranks&&) = delete;
+
+  /// The ranks from `first` on are the ghosts of a shard, in order; its context is that of any of them.
+  void seat(std::uint32_t first, std::uint32_t n, const ghost::Context& context);
+  /// All have a seat: makes their connections and lets them begin.
+  void start(Instant now);
+
+  [[nodiscard]] bool done() const noexcept { return done_ == ranks_.size(); }
+  /// Why the job cannot go on: a queue pair failed. Empty: it can.
+  [[nodiscard]] const std::string& failure() const noexcept { return failure_; }
+  /// Who waits for what, in words: a few ranks.
+  [[nodiscard]] std::string waiting() const;
+  [[nodiscard]] double share_done() const noexcept;
+
+  /// By step and operation.
+  [[nodiscard]] const std::vector<std::vector<Span>>& spans() const noexcept { return spans_; }
+  /// Of whole steps: from the first rank's start to the last one's end.
+  [[nodiscard]] const std::vector<Span>& steps() const noexcept { return steps_; }
+  [[nodiscard]] std::size_t connections() const noexcept { return connections_.size(); }
+
+ private:
+  class Rank;
+  class Connection;
+  void connect(std::uint32_t from, std::uint32_t to, std::uint32_t lane);
+  void began(std::uint64_t operation, Instant now);
+  void ended(std::uint64_t operation, Instant now);
+  void fail(std::uint32_t rank, rdma::WcStatus cause, Instant now, std::optional<std::uint32_t> peer = {});
+  // Operations are counted through all steps.
+  [[nodiscard]] std::uint64_t operations() const noexcept { return job_.each_step.size(); }
+  [[nodiscard]] std::uint64_t operations_total() const noexcept { return job_.steps * operations(); }
+  [[nodiscard]] const config::JobOperation& operation(std::uint64_t i) const {
+    return *job_.each_step[i % operations()];
+  }
+
+  const config::Job& job_;
+  std::uint32_t path_mtu_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
+  std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, std::unique_ptr<Connection>> connections_;
+  std::size_t done_ = 0;
+  std::string failure_;
+  std::vector<std::vector<Span>> spans_;
+  std::vector<Span> steps_;
+};
+
+}  // namespace nbx::sim

@@ -1,0 +1,285 @@
+#include "sim/simulation.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+#include "pipeline/shard.hpp"
+#include "plan/plan.hpp"
+#include "report/to_json.hpp"
+#include "sim/ranks.hpp"
+
+namespace nbx::sim {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::uint32_t frames_at_ends = 16'384;  // made by ghosts, not yet in the network
+constexpr std::uint64_t turns_max = 10'000'000;   // at one instant
+
+/// A ghost with the real node's name and addresses; without one in the file, with the first free address.
+pipeline::GhostPlan node_plan(const config::ClusterConfig& cluster, const pipeline::ShardPlan& port) {
+  pipeline::GhostPlan node;
+  node.defaults = port.ghosts.front().defaults;
+  node.identity.vlan_tci = port.ghosts.front().identity.vlan_tci;
+  node.identity.traffic_class = port.ghosts.front().identity.traffic_class;
+  if (!cluster.nodes.empty()) {
+    const config::Node& given = cluster.nodes.front();
+    node.identity.name = *given.name;
+    node.identity.mac = *given.mac;
+    for (const auto& address : given.addresses) {
+      node.identity.addresses.push_back({address->ip, address->prefix});
+    }
+  }
+  if (node.identity.name.empty()) {
+    node.identity.name = "node";
+  }
+  if (node.identity.mac == Mac{}) {
+    node.identity.mac = *parse_mac("52:54:00:00:00:01");
+  }
+  if (node.identity.addresses.empty()) {
+    ghost::InterfaceAddress address = port.ghosts.back().identity.addresses.front();
+    for (std::size_t octet = address.ip.octets.size(); octet-- != 0 && ++address.ip.octets[octet] == 0;) {
+    }
+    node.identity.addresses.push_back(address);
+  }
+  return node;
+}
+
+/// What a shard's ranks get their context by.
+class Seat final : public ghost::Personality {
+ public:
+  Seat(Ranks& ranks, std::uint32_t first, std::uint32_t n, const ghost::Context& context) {
+    ranks.seat(first, n, context);
+  }
+  void start(Instant) override {}
+  [[nodiscard]] std::string status() const override { return "simulated rank"; }
+};
+
+class Simulation {
+ public:
+  Simulation(const config::ClusterConfig& cluster, const config::Job& job, pipeline::ShardPlan port)
+      : cluster_(cluster),
+        job_(job),
+        path_mtu_(port.ghosts.front().defaults.path_mtu),
+        ranks_(job, static_cast<std::uint32_t>(port.ghosts.size()) + 1, path_mtu_),
+        frames_(frames_at_ends + (port.network ? port.network->packets : frames_at_ends), port.mtu + 64U) {
+    pipeline::ShardPlan node;
+    node.port_name = "node";
+    node.seed = port.seed;
+    node.mtu = port.mtu;
+    node.profile.name = "ideal";
+    node.transport = port.transport;
+    node.ghosts = {node_plan(cluster, port)};
+    for (pipeline::GhostPlan& ghost : port.ghosts) {
+      ghost.personalities.clear();
+      ghost.qps.clear();
+      ghost.listeners.clear();
+    }
+    port.ports = 1;
+    const auto ghosts = static_cast<std::uint32_t>(port.ghosts.size());
+    const auto make = [this](const pipeline::ShardPlan& plan, Counters& counters, std::uint32_t first,
+                             std::uint32_t n) {
+      return std::make_unique<pipeline::Shard>(
+          plan,
+          pipeline::ShardEnvironment{
+              .frames = &frames_, .counters = &counters, .ensemble = [this, first, n](const ghost::Context& context) {
+                return std::make_unique<Seat>(ranks_, first, n, context);
+              }});
+    };
+    port_ = make(port, port_counters_, 1, ghosts);
+    node_ = make(node, node_counters_, 0, 1);
+  }
+
+  /// Why it did not come to its end.
+  std::optional<Error> run(const Options& options, const Progress& progress) {
+    using Clock = std::chrono::steady_clock;
+    const auto began = Clock::now();
+    auto told = began;
+    port_->start(now_);
+    node_->start(now_);
+    ranks_.start(now_);
+    for (std::uint64_t turn = 0; !ranks_.done(); ++turn) {
+      if (auto error = settle()) {
+        return error;
+      }
+      if (!ranks_.failure().empty()) {
+        return Error{ranks_.failure()};
+      }
+      if (ranks_.done()) {
+        break;
+      }
+      const Instant next = std::min(port_->next_deadline(), node_->next_deadline());
+      if (next == Instant::never() || next > Instant{} + options.limit) {
+        return Error{(next == Instant::never() ? "nothing will happen any more, and ranks wait:"
+                                               : "the limit of virtual time is over, and ranks wait:") +
+                     ranks_.waiting()};
+      }
+      now_ = std::max(now_, next);
+      constexpr std::uint64_t turns_between_looks = 4096;
+      if (turn % turns_between_looks == 0 && Clock::now() - told > std::chrono::milliseconds{500}) {
+        told = Clock::now();
+        progress(ranks_.share_done(), now_);
+      }
+    }
+    wall_ = Clock::now() - began;
+    return std::nullopt;
+  }
+
+  [[nodiscard]] Json report(bool every_step) const;
+  /// That a rank has received.
+  [[nodiscard]] std::uint64_t packets() const {
+    return port_counters_.get(Counter::rx_roce_packets) + node_counters_.get(Counter::rx_roce_packets);
+  }
+  [[nodiscard]] double wall() const { return wall_.count(); }
+
+ private:
+  /// Everything that happens at this instant.
+  std::optional<Error> settle() {
+    for (std::uint64_t turn = 0; turn < turns_max; ++turn) {
+      bool more = port_->progress(now_);
+      more = node_->progress(now_) || more;
+      more = hand_over(*port_, *node_) || more;
+      more = hand_over(*node_, *port_) || more;
+      if (!more) {
+        return std::nullopt;
+      }
+    }
+    return Error{"time stands still: ranks send without end at one instant; is there a rate?" + ranks_.waiting()};
+  }
+  bool hand_over(pipeline::Shard& from, pipeline::Shard& to) {
+    while (Frame* frame = from.to_kernel().pop_front()) {
+      from.release(*frame);
+    }
+    if (from.to_port().empty()) {
+      return false;
+    }
+    FrameList burst;
+    burst.splice_back(from.to_port());
+    to.receive(burst, now_);
+    return true;
+  }
+
+  [[nodiscard]] Json operation_report(std::size_t i) const;
+  /// On the cable of a host that has so many bytes of payload to send; zero: no rate is known.
+  [[nodiscard]] Duration on_cable(std::uint64_t payload) const;
+
+  const config::ClusterConfig& cluster_;
+  const config::Job& job_;
+  std::uint32_t path_mtu_;
+  Ranks ranks_;
+  SlabSource frames_;
+  Counters port_counters_;
+  Counters node_counters_;
+  std::unique_ptr<pipeline::Shard> port_;
+  std::unique_ptr<pipeline::Shard> node_;
+  Instant now_{};
+  std::chrono::duration<double> wall_{};
+};
+
+double us(Duration d) { return std::chrono::duration<double, std::micro>(d).count(); }
+
+/// Smallest, median and largest.
+void add_times(Json& row, const std::vector<Span>& spans) {
+  std::vector<Duration> times;
+  for (const Span& span : spans) {
+    times.push_back(span.length());
+  }
+  std::sort(times.begin(), times.end());
+  row["min_us"] = us(times.front());
+  row["median_us"] = us(times[times.size() / 2]);
+  row["max_us"] = us(times.back());
+}
+
+Duration Simulation::on_cable(std::uint64_t payload) const {
+  constexpr std::uint32_t headers = 14 + 20 + 8 + 12 + 4;  // Ethernet, IPv4, UDP, BTH, ICRC
+  const std::uint64_t packets = (payload + path_mtu_ - 1) / path_mtu_;
+  return cluster_.network
+             ? serialize_time_ceil(payload + packets * (headers + ethernet_overhead_bytes), cluster_.network->host_rate)
+             : Duration::zero();
+}
+
+Json Simulation::operation_report(std::size_t i) const {
+  const config::JobOperation& operation = *job_.each_step[i];
+  std::vector<Span> spans;
+  for (const auto& step : ranks_.spans()) {
+    spans.push_back(step[i]);
+  }
+  Json row{{"operation", name_of(operation)}, {"bytes", bytes_of(operation)}};
+  add_times(row, spans);
+  const std::uint64_t busiest = busiest_bytes(operation, ranks_of(cluster_));
+  const Duration ideal = on_cable(busiest);
+  const double median_us = row["median_us"].get<double>();
+  row["ideal_us"] = us(ideal);
+  row["times_ideal"] = ideal == Duration::zero() ? 0 : median_us / us(ideal);
+  row["busbw_gbps"] = median_us == 0 ? 0 : static_cast<double>(busiest) * 8 / median_us * 1e-3;
+  return row;
+}
+
+Json Simulation::report(bool every_step) const {
+  Json doc{{"job", job_.name}, {"cluster", cluster_.name}, {"ranks", ranks_of(cluster_)}, {"seed", cluster_.seed}};
+  doc["virtual_time_us"] = us(now_ - Instant{});
+  Json steps{{"count", job_.steps}};
+  add_times(steps, ranks_.steps());
+  doc["steps"] = std::move(steps);
+  Json operations = Json::array();
+  for (std::size_t i = 0; i < job_.each_step.size(); ++i) {
+    operations.push_back(operation_report(i));
+  }
+  doc["operations"] = std::move(operations);
+  if (every_step) {
+    Json each = Json::array();
+    for (std::size_t step = 0; step < job_.steps; ++step) {
+      Json row{{"step", step},
+               {"start_us", us(ranks_.steps()[step].first_start - Instant{})},
+               {"us", us(ranks_.steps()[step].length())}};
+      Json spans = Json::array();
+      for (const Span& span : ranks_.spans()[step]) {
+        spans.push_back({{"start_us", us(span.first_start - Instant{})}, {"us", us(span.length())}});
+      }
+      row["operations"] = std::move(spans);
+      each.push_back(std::move(row));
+    }
+    doc["each_step"] = std::move(each);
+  }
+  doc["ghosts"] = {{"counters", report::counters_json(port_counters_)}, {"drops", report::drops_json(port_counters_)}};
+  doc["node"] = {{"counters", report::counters_json(node_counters_)}, {"drops", report::drops_json(node_counters_)}};
+  return doc;
+}
+
+}  // namespace
+
+std::uint32_t ranks_of(const config::ClusterConfig& cluster) {
+  return static_cast<std::uint32_t>(cluster.ghosts.size()) + 1;
+}
+
+namespace {
+
+std::optional<Error> unfit(const config::ClusterConfig& cluster) {
+  if (cluster.ports.size() != 1) {
+    return Error{"a simulation has one port, the cluster " + std::to_string(cluster.ports.size())};
+  }
+  if (cluster.ghosts.empty()) {
+    return Error{"the cluster has no ghosts: rank 0 would be alone"};
+  }
+  if (!cluster.network && cluster.ghosts.size() > 1) {
+    return Error{"without 'network:' in the cluster file nothing is between ghosts; a job of " +
+                 std::to_string(ranks_of(cluster)) + " ranks needs one"};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Result<Outcome> simulate(const config::ClusterConfig& cluster, const config::Job& job, const Options& options,
+                         const Progress& progress) {
+  if (auto error = unfit(cluster)) {
+    return *error;
+  }
+  Simulation simulation(cluster, job, plan::make_plans(cluster).front());
+  if (auto error = simulation.run(options, progress)) {
+    return *error;
+  }
+  return Outcome{simulation.report(options.every_step), simulation.packets(), simulation.wall()};
+}
+
+}  // namespace nbx::sim

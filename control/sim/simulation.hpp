@@ -1,0 +1,35 @@
+// `nbx sim`: a cluster in virtual time. The shard that would run on the port runs here, and at the other end of the
+// cable, in the place of the real node, a second one whose only ghost has the node's addresses.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/result.hpp"
+#include "config/cluster.hpp"
+#include "config/job.hpp"
+
+namespace nbx::sim {
+
+struct Options {
+  Duration limit = std::chrono::hours{24};  // of virtual time; then the simulation is called stuck
+  bool every_step = false;                  // in the report
+};
+
+/// Told now and then how far the job is: 0 to 1.
+using Progress = std::function<void(double done, Instant now)>;
+
+/// Ranks of a cluster: the real node and its ghosts.
+[[nodiscard]] std::uint32_t ranks_of(const config::ClusterConfig& cluster);
+
+struct Outcome {
+  nlohmann::ordered_json report;  // the same for the same files
+  std::uint64_t packets = 0;
+  double wall_s = 0;
+};
+/// What became of the job. The error says what it is stuck at, or what the cluster lacks.
+[[nodiscard]] Result<Outcome> simulate(const config::ClusterConfig& cluster, const config::Job& job,
+                                       const Options& options, const Progress& progress);
+
+}  // namespace nbx::sim
