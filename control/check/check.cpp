@@ -4,6 +4,7 @@
 #include <ostream>
 #include <set>
 
+#include "config/job.hpp"
 #include "config/load.hpp"
 
 namespace nbx::check {
@@ -37,6 +38,13 @@ Verdict check_file(const std::string& file) {
     case config::FileKind::profile: {
       config::LoadedProfile loaded = config::load_profile(file);
       verdict.summary = "profile '" + loaded.profile.name + "'";
+      verdict.diagnostics = std::move(loaded.diagnostics);
+      break;
+    }
+    case config::FileKind::job: {
+      config::LoadedJob loaded = config::load_job(file, 0);
+      verdict.summary = "job '" + loaded.job.name + "': " + counted(loaded.job.each_step.size(), "operation") + " in " +
+                        counted(loaded.job.steps, "step");
       verdict.diagnostics = std::move(loaded.diagnostics);
       break;
     }

@@ -26,12 +26,13 @@ Body print_one_of(CLI::App& app, const char* about, const Generators& generators
 
 Body schema(CLI::App& app) {
   return print_one_of(app, "the kind of file",
-                      {{"cluster", config::cluster_schema}, {"profile", config::profile_schema}});
+                      {{"cluster", config::cluster_schema}, {"job", config::job_schema}, {"profile", config::profile_schema}});
 }
 
 Body docs(CLI::App& app) {
   return print_one_of(app, "the reference",
                       {{"cluster", config::cluster_reference},
+                       {"job", config::job_reference},
                        {"profile", config::profile_reference},
                        {"counters", config::counter_reference}});
 }

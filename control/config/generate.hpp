@@ -8,10 +8,12 @@ namespace nbx::config {
 /// JSON Schemas (draft 7, which editors know best).
 [[nodiscard]] std::string cluster_schema();
 [[nodiscard]] std::string profile_schema();
+[[nodiscard]] std::string job_schema();
 
 /// Markdown.
 [[nodiscard]] std::string cluster_reference();
 [[nodiscard]] std::string profile_reference();
+[[nodiscard]] std::string job_reference();
 [[nodiscard]] std::string counter_reference();
 
 }  // namespace nbx::config

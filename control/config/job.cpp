@@ -28,11 +28,9 @@ void check_rank(const Located<std::uint32_t>& rank, std::uint32_t ranks, Diagnos
 }
 
 void check_group(const Group& group, const SourcePos& pos, std::uint32_t ranks, Diagnostics& out) {
-  const std::uint64_t size = group.size == 0 ? ranks : group.size;
+  const std::uint64_t size = group.size == 0 ? ranks / group.stride : group.size;
   if (size < 2) {
     out.push_back({pos, "a group of one rank has nobody to talk to"});
-  } else if (group.size == 0 && group.stride != 1) {
-    out.push_back({pos, "a group of all ranks has no stride"});
   } else if (ranks % (size * group.stride) != 0) {
     out.push_back({pos, "groups of " + number(size) + " ranks, " + number(group.stride) +
                             " apart, take a multiple of " + number(size * group.stride) + " ranks; the cluster has " +
@@ -58,11 +56,8 @@ void check_job(const Job& job, std::uint32_t ranks, Diagnostics& out) {
   }
 }
 
-}  // namespace
-
-LoadedJob load_job(const std::string& path, std::uint32_t ranks) {
-  LoadedJob loaded;
-  if (const std::optional<Value> document = read_document(path, loaded.diagnostics)) {
+void read_job(const std::optional<Value>& document, std::uint32_t ranks, LoadedJob& loaded) {
+  if (document) {
     read(*document, loaded.job, {}, loaded.diagnostics);
     if (loaded.diagnostics.empty() && loaded.job.each_step.empty()) {
       loaded.diagnostics.push_back({document->pos, "a job without an operation in 'each_step'"});
@@ -72,6 +67,19 @@ LoadedJob load_job(const std::string& path, std::uint32_t ranks) {
     }
   }
   sort(loaded.diagnostics);
+}
+
+}  // namespace
+
+LoadedJob load_job(const std::string& path, std::uint32_t ranks) {
+  LoadedJob loaded;
+  read_job(read_document(path, loaded.diagnostics), ranks, loaded);
+  return loaded;
+}
+
+LoadedJob parse_job(const std::string& name, const std::string& text, std::uint32_t ranks) {
+  LoadedJob loaded;
+  read_job(parse_document(name, text, loaded.diagnostics), ranks, loaded);
   return loaded;
 }
 

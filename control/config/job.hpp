@@ -13,7 +13,7 @@ namespace nbx::config {
 
 /// Ranks that work together: `size` of them, `stride` apart; all groups of the cluster do the same at once.
 struct Group {
-  std::uint32_t size = 0;  // 0: all ranks
+  std::uint32_t size = 0;  // 0: as many as there are
   std::uint32_t stride = 1;
 };
 
@@ -80,5 +80,7 @@ struct LoadedJob {
 };
 /// Reads and checks a job file for a cluster of so many ranks; 0: for no cluster in particular.
 [[nodiscard]] LoadedJob load_job(const std::string& path, std::uint32_t ranks);
+/// The same of a text; `name` stands for its file in diagnostics.
+[[nodiscard]] LoadedJob parse_job(const std::string& name, const std::string& text, std::uint32_t ranks);
 
 }  // namespace nbx::config

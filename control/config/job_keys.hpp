@@ -13,7 +13,7 @@ void describe(V& v, Group& x) {
   v.about({.name = "group",
            .doc = "Ranks that work together; every group of the cluster does the same at the same time.",
            .shorthand = "size"});
-  v.field("size", x.size, "Ranks of a group; 0: all.", {.limits = {.max = 1U << 20U}});
+  v.field("size", x.size, "Ranks of a group; 0: as many as there are.", {.limits = {.max = 1U << 20U}});
   v.field("stride", x.stride, "From one rank of a group to the next.", {.limits = {.min = 1, .max = 1U << 20U}});
 }
 template <class V>

@@ -314,6 +314,9 @@ FileKind file_kind(const std::string& path, Diagnostics& out) {
   const auto has_any = [&](std::initializer_list<const char*> keys) {
     return std::any_of(keys.begin(), keys.end(), [&](const char* key) { return document->find(key) != nullptr; });
   };
+  if (has_any({"job", "each_step"})) {
+    return FileKind::job;
+  }
   if (has_any({"cluster", "ports", "nodes", "ghosts", "nccl"})) {
     return FileKind::cluster;
   }
@@ -323,7 +326,7 @@ FileKind file_kind(const std::string& path, Diagnostics& out) {
   }
   out.push_back({document->pos,
                  "neither a cluster file ('cluster', 'ports', 'ghosts') nor a profile ('from_node', 'to_node', 'both', "
-                 "'extends')"});
+                 "'extends') nor a job ('job', 'each_step')"});
   return FileKind::unknown;
 }
 

@@ -31,8 +31,8 @@ struct LoadedProfile {
 /// `current` with what `text`, keys of a profile in YAML, says instead. `name` stands for a file in diagnostics.
 [[nodiscard]] LoadedProfile change_profile(const Profile& current, const std::string& name, const std::string& text);
 
-enum class FileKind : std::uint8_t { unknown, cluster, profile };
-/// By the keys at its top; unknown, with a diagnostic, when it cannot be read or has keys of neither.
+enum class FileKind : std::uint8_t { unknown, cluster, profile, job };
+/// By the keys at its top; unknown, with a diagnostic, when it cannot be read or has keys of none.
 [[nodiscard]] FileKind file_kind(const std::string& path, Diagnostics& out);
 
 /// Where shipped profiles are: $NBX_PROFILES, the source tree, or the installed data.

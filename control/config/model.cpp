@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "config/cluster_keys.hpp"
+#include "config/job_keys.hpp"
 
 namespace nbx::config {
 namespace {
@@ -141,5 +142,6 @@ Model model_of() {
 
 Model cluster_model() { return model_of<ClusterConfig>(); }
 Model profile_model() { return model_of<Profile>(); }
+Model job_model() { return model_of<Job>(); }
 
 }  // namespace nbx::config

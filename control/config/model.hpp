@@ -49,5 +49,6 @@ using Model = std::deque<Structure>;
 
 [[nodiscard]] Model cluster_model();
 [[nodiscard]] Model profile_model();
+[[nodiscard]] Model job_model();
 
 }  // namespace nbx::config

@@ -107,6 +107,7 @@ std::string counter_table(const CounterInfo* begin, const CounterInfo* end) {
 }  // namespace
 
 std::string cluster_reference() { return reference(cluster_model(), "Cluster file", "cluster"); }
+std::string job_reference() { return reference(job_model(), "Jobs", "job"); }
 std::string profile_reference() { return reference(profile_model(), "Profiles", "profile"); }
 
 std::string counter_reference() {

@@ -128,6 +128,7 @@ std::string schema(const Model& model, const std::string& title) {
 }  // namespace
 
 std::string cluster_schema() { return schema(cluster_model(), "NeuronaBox cluster file"); }
+std::string job_schema() { return schema(job_model(), "NeuronaBox job"); }
 std::string profile_schema() { return schema(profile_model(), "NeuronaBox profile"); }
 
 }  // namespace nbx::config

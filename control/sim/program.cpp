@@ -32,7 +32,7 @@ struct Members {
 };
 
 Members members_of(const config::Group& group, std::uint32_t rank, std::uint32_t ranks) {
-  const std::uint32_t size = group.size == 0 ? ranks : group.size;
+  const std::uint32_t size = group.size == 0 ? ranks / group.stride : group.size;
   const std::uint32_t span = size * group.stride;
   const std::uint32_t first = rank / span * span + rank % group.stride;
   return {size, group.stride, first, (rank - first) / group.stride};

@@ -106,6 +106,7 @@ class Ranks::Rank final : public rdma::QpUser, public TimerClient {
   void on_write(rdma::Qp&, std::uint64_t addr, std::uint32_t, Instant now) noexcept override {
     const std::uint64_t i = first_ + ((addr >> operation_shift) - first_) % operations_apart;
     ++work(i).received[addr >> lane_shift & 63U];
+    ++owner_.received_;
     if (work(i).started) {
       send(i, now);
       end_if_complete(i, now);
@@ -270,6 +271,7 @@ void Ranks::start(Instant now) {
     for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
       for (const Stream& stream : part_of(*operation, rank, static_cast<std::uint32_t>(ranks_.size())).out) {
         connect(rank, stream.to, stream.lane);
+        messages_ += stream.messages * job_.steps;
       }
     }
   }
@@ -329,11 +331,7 @@ std::string Ranks::waiting() const {
 }
 
 double Ranks::share_done() const noexcept {
-  double sum = 0;
-  for (const auto& rank : ranks_) {
-    sum += static_cast<double>(rank->at());
-  }
-  return sum / static_cast<double>(ranks_.size() * operations_total());
+  return messages_ == 0 ? 0 : static_cast<double>(received_) / static_cast<double>(messages_);
 }
 
 void Ranks::began(std::uint64_t i, Instant now) {

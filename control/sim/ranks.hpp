@@ -41,6 +41,7 @@ class Ranks {
   [[nodiscard]] const std::string& failure() const noexcept { return failure_; }
   /// Who waits for what, in words: a few ranks.
   [[nodiscard]] std::string waiting() const;
+  /// Of all messages, those that have come in.
   [[nodiscard]] double share_done() const noexcept;
 
   /// By step and operation.
@@ -68,6 +69,8 @@ class Ranks {
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, std::unique_ptr<Connection>> connections_;
   std::size_t done_ = 0;
+  std::uint64_t messages_ = 0;  // of the whole job
+  std::uint64_t received_ = 0;
   std::string failure_;
   std::vector<std::vector<Span>> spans_;
   std::vector<Span> steps_;

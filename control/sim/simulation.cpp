@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "pipeline/shard.hpp"
 #include "plan/plan.hpp"
@@ -63,6 +64,15 @@ class Simulation {
         path_mtu_(port.ghosts.front().defaults.path_mtu),
         ranks_(job, static_cast<std::uint32_t>(port.ghosts.size()) + 1, path_mtu_),
         frames_(frames_at_ends + (port.network ? port.network->packets : frames_at_ends), port.mtu + 64U) {
+    for (pipeline::GhostPlan& ghost : port.ghosts) {
+      ghost.personalities.clear();
+      ghost.qps.clear();
+      ghost.listeners.clear();
+    }
+    port.ports = 1;
+    if (cluster.network && !port.transport.rate_limit) {
+      port.transport.rate_limit = rdma::RateLimit{.line = cluster.network->host_rate};  // as a NIC's cable has it
+    }
     pipeline::ShardPlan node;
     node.port_name = "node";
     node.seed = port.seed;
@@ -70,12 +80,6 @@ class Simulation {
     node.profile.name = "ideal";
     node.transport = port.transport;
     node.ghosts = {node_plan(cluster, port)};
-    for (pipeline::GhostPlan& ghost : port.ghosts) {
-      ghost.personalities.clear();
-      ghost.qps.clear();
-      ghost.listeners.clear();
-    }
-    port.ports = 1;
     const auto ghosts = static_cast<std::uint32_t>(port.ghosts.size());
     const auto make = [this](const pipeline::ShardPlan& plan, Counters& counters, std::uint32_t first,
                              std::uint32_t n) {
@@ -178,6 +182,8 @@ class Simulation {
 
 double us(Duration d) { return std::chrono::duration<double, std::micro>(d).count(); }
 
+double rounded(double x) { return std::round(x * 1e4) / 1e4; }
+
 /// Smallest, median and largest.
 void add_times(Json& row, const std::vector<Span>& spans) {
   std::vector<Duration> times;
@@ -210,8 +216,8 @@ Json Simulation::operation_report(std::size_t i) const {
   const Duration ideal = on_cable(busiest);
   const double median_us = row["median_us"].get<double>();
   row["ideal_us"] = us(ideal);
-  row["times_ideal"] = ideal == Duration::zero() ? 0 : median_us / us(ideal);
-  row["busbw_gbps"] = median_us == 0 ? 0 : static_cast<double>(busiest) * 8 / median_us * 1e-3;
+  row["times_ideal"] = ideal == Duration::zero() ? 0 : rounded(median_us / us(ideal));
+  row["busbw_gbps"] = median_us == 0 ? 0 : rounded(static_cast<double>(busiest) * 8 / median_us * 1e-3);
   return row;
 }
 

@@ -34,18 +34,18 @@ def validator(kind):
     return jsonschema.Draft7Validator(schema)
 
 
-VALIDATORS = {kind: validator(kind) for kind in ("cluster", "profile")}
+VALIDATORS = {kind: validator(kind) for kind in ("cluster", "profile", "job")}
 
 
 def mistakes(path):
     content = yaml.load(path.read_text(), CoreLoader)
-    kind = "cluster" if "cluster" in content else "profile"
+    kind = next((kind for kind in ("cluster", "job") if kind in content), "profile")
     return [f"{path}: {'/'.join(map(str, error.absolute_path))}: {error.message[:200]}"
             for error in VALIDATORS[kind].iter_errors(content)]
 
 
 def main():
-    good = sorted((HERE / "good").glob("*.yaml")) + sorted((ROOT / "profiles").glob("*.yaml"))
+    good = sorted((HERE / "good").glob("*.yaml")) + sorted((ROOT / "profiles").glob("**/*.yaml"))
     failures = [mistake for path in good for mistake in mistakes(path)]
     failures += [f"bad/{name}.yaml: accepted" for name in REJECTED if not mistakes(HERE / f"bad/{name}.yaml")]
     print(f"{len(good)} good and {len(REJECTED)} bad files, {len(failures)} failures", *failures, sep="\n")

@@ -10,6 +10,7 @@
 
 #include "check/check.hpp"
 #include "config/generate.hpp"
+#include "config/job.hpp"
 #include "config/load.hpp"
 
 namespace nbx::config {
@@ -85,6 +86,16 @@ TEST(ConfigFiles, ShippedProfilesPass) {
   }
 }
 
+TEST(ConfigFiles, ShippedJobsPass) {
+  for (const std::string& name : yaml_files(root / "profiles" / "jobs")) {
+    for (const std::uint32_t ranks : {8U, 64U, 512U}) {
+      const LoadedJob loaded = load_job(root / "profiles" / "jobs" / name, ranks);
+      EXPECT_TRUE(loaded.ok()) << name;
+      EXPECT_FALSE(loaded.job.description.empty()) << name;
+    }
+  }
+}
+
 TEST(ConfigFiles, JsonSaysTheSame) {
   fs::current_path(files / "bad");
   EXPECT_EQ(check({"neither.yaml"}, true).out, content("neither.json"));
@@ -100,8 +111,10 @@ TEST(ConfigFiles, AFileThatIsNotThere) {
 TEST(Generated, IsCurrent) {
   const std::pair<const char*, std::string> generated[] = {
       {"profiles/schema/cluster.schema.json", cluster_schema()},
+      {"profiles/schema/job.schema.json", job_schema()},
       {"profiles/schema/profile.schema.json", profile_schema()},
       {"docs/cluster-reference.md", cluster_reference()},
+      {"docs/job-reference.md", job_reference()},
       {"docs/profile-reference.md", profile_reference()},
       {"docs/counters.md", counter_reference()},
   };

@@ -1,0 +1,152 @@
+// Jobs in virtual time: what ranks have to send, times against closed forms of an idle network, and ends that say why.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "config/load.hpp"
+#include "sim/program.hpp"
+#include "sim/simulation.hpp"
+
+namespace nbx::sim {
+namespace {
+
+constexpr double overhead = 14 + 20 + 8 + 12 + 4 + 24;  // Ethernet, IPv4, UDP, BTH, ICRC; preamble, FCS, gap
+constexpr double reth = 16;
+constexpr double ack = 14 + 20 + 8 + 12 + 4 + 4 + 24;  // AETH instead of payload
+constexpr double bytes_per_us = 100e9 / 8 / 1e6;
+// Two cables of 500 ns and a switch of 600 ns.
+constexpr double latency_us = 0.5 + 0.6 + 0.5;
+
+std::string rack(unsigned ghosts, const std::string& profile = "{}") {
+  return "cluster: rack\nports: [{name: p0, profile: " + profile +
+         "}]\nghosts: [{name: g, count: " + std::to_string(ghosts) + ", addresses: [10.77.0.9/16]}]\n" +
+         "network: {topology: rack, host_rate: 100Gb/s, propagation: 500ns, latency: 600ns}\n";
+}
+
+Result<Outcome> outcome(const std::string& cluster_text, const std::string& job_text) {
+  const config::Loaded cluster = config::parse_cluster("cluster.yaml", cluster_text);
+  EXPECT_TRUE(cluster.ok()) << (cluster.ok() ? "" : cluster.diagnostics.front().message);
+  const config::LoadedJob job = config::parse_job("job.yaml", job_text, ranks_of(cluster.config));
+  EXPECT_TRUE(job.ok()) << (job.ok() ? "" : job.diagnostics.front().message);
+  return simulate(cluster.config, job.job, {.every_step = true}, [](double, Instant) {});
+}
+
+double median_us(const nlohmann::ordered_json& report, std::size_t operation = 0) {
+  return report["operations"][operation]["median_us"].get<double>();
+}
+
+config::JobOperation operation(const std::string& text, std::uint32_t ranks) {
+  const config::LoadedJob loaded = config::parse_job("job.yaml", "job: j\neach_step: [" + text + "]\n", ranks);
+  EXPECT_TRUE(loaded.ok()) << (loaded.ok() ? "" : loaded.diagnostics.front().message);
+  return loaded.ok() ? *loaded.job.each_step.front() : config::JobOperation{};
+}
+
+TEST(Program, WhatAllSendIsWhatAllReceive) {
+  for (const char* text :
+       {"{all_reduce: {bytes: 10MB, channels: 3, slice: 100kB}}", "{all_gather: 1MB}", "{reduce_scatter: 1MB}",
+        "{broadcast: {bytes: 1MB, slice: 7kB}}", "{all_to_all: 1MB}", "{send_recv: 3GiB}",
+        "{flow: {from: 5, to: 2, bytes: 4B}}", "{incast: 1MB}", "{all_reduce: {bytes: 1MB, group: 4}}",
+        "{all_reduce: {bytes: 1MB, group: {size: 2, stride: 3}}}", "{incast: {bytes: 1MB, group: {stride: 4}}}"}) {
+    constexpr std::uint32_t ranks = 12;
+    const config::JobOperation op = operation(text, ranks);
+    std::vector<std::uint64_t> sent(ranks);
+    std::vector<std::uint64_t> due(ranks);
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+      const Part part = part_of(op, rank, ranks);
+      for (const Stream& stream : part.out) {
+        EXPECT_NE(stream.to, rank) << text;
+        sent[stream.to] += stream.messages;
+      }
+      due[rank] = std::accumulate(part.in.begin(), part.in.end(), std::uint64_t{0});
+    }
+    EXPECT_EQ(sent, due) << text;
+  }
+}
+
+TEST(Program, TheBusiestHostSendsWhatNcclTestsReckon) {
+  EXPECT_EQ(busiest_bytes(operation("{all_reduce: 8000000B}", 8), 8), 2U * 7 * 1'000'000);
+  EXPECT_EQ(busiest_bytes(operation("{all_gather: 8000000B}", 8), 8), 7'000'000U);
+  EXPECT_EQ(busiest_bytes(operation("{reduce_scatter: 8000000B}", 8), 8), 7'000'000U);
+  EXPECT_EQ(busiest_bytes(operation("{all_to_all: 8000000B}", 8), 8), 7'000'000U);
+  EXPECT_EQ(busiest_bytes(operation("{incast: 1000000B}", 8), 8), 7'000'000U);
+  EXPECT_EQ(busiest_bytes(operation("{broadcast: 1000000B}", 8), 8), 1'000'000U);
+}
+
+TEST(Sim, OnePacketTakesItsLinesCablesAndSwitchThereAndBack) {
+  for (const char* flow :
+       {"{from: 0, to: 1, bytes: 4096B}", "{from: 1, to: 0, bytes: 4096B}", "{from: 1, to: 2, bytes: 4096B}"}) {
+    const auto done = outcome(rack(2), std::string("job: j\neach_step: [{flow: ") + flow + "}]\n");
+    ASSERT_TRUE(done) << done.error().message;
+    const double there = 2 * (4096 + overhead + reth) / bytes_per_us + latency_us;
+    const double back = 2 * ack / bytes_per_us + latency_us;
+    EXPECT_NEAR(median_us(done->report), there + back, 0.0005) << flow;
+  }
+}
+
+/// A ring on an idle rack: a step is the chunk's packets on the first line, the last of them on the second, and the
+/// latencies; in the end the last message is acknowledged.
+TEST(Sim, AnIdleRingTakesItsClosedForm) {
+  for (const unsigned ranks : {2U, 4U, 16U}) {
+    constexpr unsigned packets = 64;
+    const auto done = outcome(rack(ranks - 1), "job: j\nsteps: 2\neach_step: [{all_reduce: {bytes: " +
+                                                   std::to_string(4096 * packets * ranks) + "B}}]\n");
+    ASSERT_TRUE(done) << done.error().message;
+    const double packet = (4096 + overhead) / bytes_per_us;
+    const double step = (packets + 1) * packet + 2 * reth / bytes_per_us + latency_us;
+    const double expected = 2 * (ranks - 1) * step + 2 * ack / bytes_per_us + latency_us;
+    EXPECT_NEAR(median_us(done->report) / expected, 1, 0.001) << ranks;
+  }
+}
+
+TEST(Sim, ComputingOverlapsWhatIsBesideIt) {
+  const auto alone = outcome(rack(1), "job: j\neach_step: [{compute: 1ms}, {all_reduce: 4MiB}]\n");
+  const auto beside = outcome(rack(1), "job: j\neach_step: [{compute: 1ms}, {all_reduce: 4MiB, beside: true}]\n");
+  ASSERT_TRUE(alone && beside);
+  EXPECT_NEAR(alone->report["steps"]["median_us"].get<double>(), 1000 + median_us(alone->report, 1), 0.001);
+  EXPECT_NEAR(beside->report["steps"]["median_us"].get<double>(), 1000, 0.001);
+}
+
+TEST(Sim, AStragglerHoldsUpTheRing) {
+  const auto done = outcome(
+      rack(3),
+      "job: j\nsteps: 4\neach_step: [{compute: 1ms}, {all_reduce: 1MiB}]\nstragglers: [{rank: 2, factor: 1.5}]\n");
+  ASSERT_TRUE(done);
+  const auto even = outcome(rack(3), "job: j\nsteps: 4\neach_step: [{compute: 1ms}, {all_reduce: 1MiB}]\n");
+  ASSERT_TRUE(even);
+  EXPECT_NEAR(done->report["virtual_time_us"].get<double>() - even->report["virtual_time_us"].get<double>(), 4 * 500,
+              100);
+}
+
+TEST(Sim, TheSameFilesGiveTheSameReport) {
+  const std::string cluster = rack(7, "{both: {loss: 1%}}");
+  const std::string job = "job: j\nsteps: 2\neach_step: [{all_reduce: 1MiB}, {all_to_all: 1MiB}]\n";
+  const auto first = outcome(cluster, job);
+  const auto second = outcome(cluster, job);
+  ASSERT_TRUE(first && second);
+  EXPECT_EQ(first->report.dump(), second->report.dump());
+  EXPECT_GT(first->report["ghosts"]["drops"]["loss"].get<std::uint64_t>(), 0U)
+      << "the profile holds at the node's cable";
+}
+
+TEST(Sim, AJobThatCannotGoOnSaysWhy) {
+  const auto lost = outcome(rack(1, "{both: {loss: 100%}}"), "job: j\neach_step: [{all_reduce: 1MiB}]\n");
+  ASSERT_FALSE(lost);
+  EXPECT_NE(lost.error().message.find("retry"), std::string::npos) << lost.error().message;
+  const auto no_network =
+      outcome("cluster: c\nports: [{name: p0}]\nghosts: [{name: g, count: 2, addresses: [10.77.0.9/24]}]\n",
+              "job: j\neach_step: [{all_reduce: 1MiB}]\n");
+  ASSERT_FALSE(no_network);
+  EXPECT_NE(no_network.error().message.find("network"), std::string::npos);
+}
+
+TEST(Sim, AJobForOtherRanksIsRefusedAtItsPlace) {
+  const config::LoadedJob job = config::parse_job(
+      "job.yaml",
+      "job: j\neach_step:\n  - all_reduce: {bytes: 1MiB, group: 3}\n  - flow: {from: 0, to: 9, bytes: 1B}\n", 8);
+  ASSERT_EQ(job.diagnostics.size(), 2U);
+  EXPECT_EQ(job.diagnostics[0].pos.line, 3U);
+  EXPECT_EQ(job.diagnostics[1].message, "there is no rank 9: the cluster has ranks 0 to 7");
+}
+
+}  // namespace
+}  // namespace nbx::sim
