@@ -42,5 +42,7 @@ Body capture(CLI::App& app);
 Body set(CLI::App& app);
 Body profile(CLI::App& app);
 Body link(CLI::App& app);
+Body trace(CLI::App& app);
+Body traffic(CLI::App& app);
 
 }  // namespace nbx::cli

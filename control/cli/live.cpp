@@ -1,4 +1,5 @@
 // Commands that talk to a running nbxd.
+#include <fstream>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -6,6 +7,7 @@
 
 #include "cli/command.hpp"
 #include "client/client.hpp"
+#include "config/scalar.hpp"
 
 namespace nbx::cli {
 namespace {
@@ -31,6 +33,7 @@ Body qps(CLI::App& app) { return show(app, "qps"); }
 Body ghosts(CLI::App& app) { return show(app, "ghosts"); }
 Body nccl(CLI::App& app) { return show(app, "nccl"); }
 Body events(CLI::App& app) { return show(app, "events"); }
+Body traffic(CLI::App& app) { return show(app, "traffic"); }
 Body report(CLI::App& app) { return show(app, "report"); }
 
 Body counters(CLI::App& app) {
@@ -94,6 +97,39 @@ Body link(CLI::App& app) {
   return [=] {
     change->down = down->parsed();
     return client::change_link(*port, *change, *options, std::cout, std::cerr);
+  };
+}
+
+Body trace(CLI::App& app) {
+  auto options = add_options(app);
+  auto order = std::make_shared<client::TraceOrder>();
+  auto time = std::make_shared<std::string>();
+  auto file = std::make_shared<std::string>();
+  app.add_option("PORT", order->port, "of this port alone");
+  app.add_option("--ghost", order->ghost, "of this ghost alone, or of those that share this name");
+  app.add_option("--qpn", order->qpn, "of the ghosts' queue pairs with this number alone");
+  app.add_option("--for", *time, "how long, as in 2s; else until interrupted");
+  app.add_flag("--rates", order->rates_only, "without the steps that moved alpha alone");
+  app.add_option("--steps", order->steps_max, "room for so many in a tenth of a second")->capture_default_str();
+  app.add_option("--out", *file, "file to write; else standard output");
+  return [=] {
+    if (!time->empty()) {
+      const Result<Duration> parsed = config::Scalar<Duration>::parse({*time});
+      if (!parsed) {
+        std::cerr << "nbx: error: --for: " << parsed.error().message << '\n';
+        return exit_usage;
+      }
+      order->time = std::chrono::duration_cast<std::chrono::nanoseconds>(*parsed);
+    }
+    if (file->empty()) {
+      return client::trace(*order, *options, std::cout, std::cerr);
+    }
+    std::ofstream out(*file);
+    if (!out) {
+      std::cerr << "nbx: error: " << *file << ": cannot be written\n";
+      return exit_failed;
+    }
+    return client::trace(*order, *options, out, std::cerr);
   };
 }
 

@@ -31,6 +31,8 @@ constexpr auto commands = std::to_array<Command>({
     {"set", "change keys of a port's profile", set},
     {"profile", "replace the profile of a port", profile},
     {"link", "take the link of a port down, for a time, or up again", link},
+    {"traffic", "background traffic: asked and achieved", traffic},
+    {"trace", "every step of the ghosts' rates (DCQCN), while it runs", trace},
     {"schema", "print the JSON Schema of a kind of file", schema},
     {"docs", "print a generated reference", docs},
 });

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <ostream>
@@ -144,6 +145,62 @@ int load_profile(const std::string& port, const std::string& profile, const Opti
                  std::ostream& err) {
   const std::string file = std::filesystem::exists(profile) ? absolute(profile) : profile;
   return finish(Client(options.socket).post("/profile", {{"port", port}, {"file", file}}), options, out, err);
+}
+
+namespace {
+
+volatile std::sig_atomic_t interrupted = 0;
+
+}  // namespace
+
+int trace(const TraceOrder& order, const Options& options, std::ostream& out, std::ostream& err) {
+  const Client client(options.socket);
+  const auto fail = [&](const Error& error) {
+    err << "nbx: error: " << error.message << '\n';
+    return exit_failed;
+  };
+  const auto started = client.post("/trace", {{"action", "start"},
+                                              {"port", order.port},
+                                              {"ghost", order.ghost},
+                                              {"qpn", order.qpn},
+                                              {"steps_max", order.steps_max},
+                                              {"rates_only", order.rates_only}});
+  if (!started) {
+    return fail(started.error());
+  }
+  std::signal(SIGINT, [](int) { interrupted = 1; });
+  std::signal(SIGTERM, [](int) { interrupted = 1; });
+  if (!options.json) {
+    out << report::rate_csv_header() << '\n';
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  Json all = {{"steps", Json::array()}, {"dropped", 0}};
+  for (bool over = false; !over;) {
+    over = interrupted != 0 || std::chrono::steady_clock::now() - begin >= order.time;
+    auto taken = client.get("/trace");
+    if (!taken) {
+      return fail(taken.error());
+    }
+    all["dropped"] = (*taken)["dropped"];
+    if (options.json) {
+      all["steps"].insert(all["steps"].end(), (*taken)["steps"].begin(), (*taken)["steps"].end());
+    } else {
+      report::print_rate_csv(out, (*taken)["steps"]);
+    }
+    if (!over) {
+      std::this_thread::sleep_for(std::chrono::milliseconds{100});
+    }
+  }
+  if (const auto stopped = client.post("/trace", {{"action", "stop"}}); !stopped) {
+    return fail(stopped.error());
+  }
+  if (options.json) {
+    out << all.dump(2) << '\n';
+  } else if (all["dropped"] != 0) {
+    err << "nbx: " << all["dropped"]
+        << " steps had no room; trace fewer queue pairs, rates only, or with more --steps\n";
+  }
+  return out ? exit_fine : fail(Error{"the trace cannot be written"});
 }
 
 int change_link(const std::string& port, const LinkChange& change, const Options& options, std::ostream& out,

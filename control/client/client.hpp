@@ -1,6 +1,7 @@
 // Asking a running nbxd over its control socket, and the commands that do.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <iosfwd>
 #include <nlohmann/json.hpp>
@@ -54,6 +55,16 @@ int set(const std::string& port, const std::vector<std::string>& values, const O
 /// A path, or the name of a shipped profile.
 int load_profile(const std::string& port, const std::string& profile, const Options& options, std::ostream& out,
                  std::ostream& err);
+struct TraceOrder {
+  std::string port;   // empty: all
+  std::string ghost;  // empty: all
+  std::uint32_t qpn = 0;
+  bool rates_only = false;
+  std::size_t steps_max = 65'536;
+  std::chrono::nanoseconds time = std::chrono::nanoseconds::max();
+};
+/// Traces until `time` is over or the user interrupts; CSV, or one JSON document, to `out`.
+int trace(const TraceOrder& order, const Options& options, std::ostream& out, std::ostream& err);
 struct LinkChange {
   bool down = true;
   std::string time;       // down for so long; empty: until it is taken up

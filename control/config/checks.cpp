@@ -370,6 +370,54 @@ void check_network(const Network& network, const ClusterConfig& config, Diagnost
   }
 }
 
+void check_traffic(const Traffic& traffic, const ClusterConfig& config, Diagnostics& out) {
+  const SourcePos& pos = traffic.pattern.pos;
+  if (!config.network) {
+    out.push_back({pos, "traffic needs a network"});
+    return;
+  }
+  for (const auto* names : {&traffic.from, &traffic.to}) {
+    for (const Located<std::string>& name : *names) {
+      if (hosts_named(name, config).empty()) {
+        out.push_back({name.pos, "no ghost is called '" + *name + "'"});
+        return;
+      }
+    }
+  }
+  for (const Located<std::string>& name : traffic.from) {
+    if (*name == node_word) {
+      out.push_back({name.pos, "the real node sends what it wants: 'from' names ghosts"});
+    }
+  }
+  const auto from = hosts_named(traffic.from, config);
+  const auto to = hosts_named(traffic.to, config);
+  const bool permutation = *traffic.pattern == traffic::Pattern::permutation;
+  if (permutation && !traffic.to.empty()) {
+    out.push_back({traffic.to.front().pos, "the receivers of a permutation are its senders"});
+  }
+  if (*traffic.pattern == traffic::Pattern::one_to_one && from.size() != to.size()) {
+    out.push_back({pos, std::to_string(from.size()) + " senders and " + std::to_string(to.size()) + " receivers"});
+  }
+  for (std::size_t i = 0; *traffic.pattern == traffic::Pattern::one_to_one && i < std::min(from.size(), to.size());
+       ++i) {
+    if (from[i] == to[i]) {
+      out.push_back({pos, "a ghost would send to itself"});
+      break;
+    }
+  }
+  const bool alone = from.size() == 1 && to == from;
+  if (from.empty() || (permutation && from.size() < 2) || (!permutation && alone)) {
+    out.push_back({pos, "there is nobody to send to"});
+  }
+  if (const auto* load = std::get_if<Load>(&traffic.rate); load != nullptr && load->share.value <= 0) {
+    out.push_back({pos, "'load' is more than 0"});
+  }
+  if (const auto* sizes = std::get_if<traffic::UniformSize>(&traffic.sizes);
+      sizes != nullptr && sizes->min > sizes->max) {
+    out.push_back({pos, "'min' is more than 'max'"});
+  }
+}
+
 void check_nccl(const Nccl& nccl, const ClusterConfig& config, Diagnostics& out) {
   const std::size_t hosts = count_hosts(nccl, config, out);
   const nccl::ServiceOptions& options = nccl.options;
@@ -417,6 +465,11 @@ void check_cluster(const ClusterConfig& config, Diagnostics& out) {
   }
   if (config.network) {
     check_network(*config.network, config, out);
+  }
+  Unique<std::string> traffic("traffic", out);
+  for (const Traffic& each : config.traffic) {
+    traffic.add(each.name);
+    check_traffic(each, config, out);
   }
   if (config.nccl) {
     check_nccl(*config.nccl, config, out);

@@ -37,4 +37,30 @@ std::vector<std::byte> bytes_of(const PrivateData& data) {
   return std::visit([](const auto& each) { return bytes(each); }, data);
 }
 
+std::vector<switching::HostId> hosts_named(const Located<std::string>& name, const ClusterConfig& config) {
+  if (*name == node_word) {
+    return {0};
+  }
+  std::vector<switching::HostId> hosts;
+  for (std::uint32_t i = 0; i < config.ghosts.size(); ++i) {
+    if (*config.ghosts[i].name == *name || config.ghosts[i].group == *name) {
+      hosts.push_back(i + 1);
+    }
+  }
+  return hosts;
+}
+
+std::vector<switching::HostId> hosts_named(const std::vector<Located<std::string>>& names,
+                                           const ClusterConfig& config) {
+  std::vector<switching::HostId> hosts;
+  for (const Located<std::string>& name : names) {
+    const auto found = hosts_named(name, config);
+    hosts.insert(hosts.end(), found.begin(), found.end());
+  }
+  for (std::uint32_t i = 0; names.empty() && i < config.ghosts.size(); ++i) {
+    hosts.push_back(i + 1);
+  }
+  return hosts;
+}
+
 }  // namespace nbx::config

@@ -13,6 +13,7 @@
 #include "config/profile.hpp"
 #include "config/scalar.hpp"
 #include "config/source.hpp"
+#include "config/traffic.hpp"
 #include "ghost/personality.hpp"
 #include "nccl-glue/service/options.hpp"
 #include "rdma/cm.hpp"
@@ -37,7 +38,6 @@ struct Node {
   std::vector<Located<Subnet>> addresses;
 };
 
-enum class Ecn : std::uint8_t { none = 0, ect1 = 1, ect0 = 2 };  // RFC 3168
 enum class Access : std::uint8_t {
   local_write = rdma::access::local_write,
   remote_write = rdma::access::remote_write,
@@ -179,13 +179,6 @@ struct Ghost {
   std::vector<Located<Listener>> listen;
 };
 
-/// In the order of cc::dcqcn_presets.
-enum class DcqcnPreset : std::uint8_t { mlx5, paper, validation, hpcc_production, otg_default };
-struct Dcqcn {
-  DcqcnPreset preset = DcqcnPreset::mlx5;
-  cc::DcqcnParams params;  // the preset's, but for what is given
-};
-
 struct Transport {
   bool cnp = true;
   Duration cnp_interval = std::chrono::microseconds{50};
@@ -232,11 +225,17 @@ struct ClusterConfig {
   rdma::CmConfig cm;
   std::optional<Nccl> nccl;
   std::optional<Network> network;
+  std::vector<Traffic> traffic;
   std::optional<Capture> capture;
   std::string control_socket;  // empty: the default of the daemon
   Memory memory;
   std::string report_file;  // empty: none
 };
+
+/// The hosts of the network that a name means, empty when there is none of that name; without names all ghosts.
+[[nodiscard]] std::vector<switching::HostId> hosts_named(const Located<std::string>& name, const ClusterConfig& config);
+[[nodiscard]] std::vector<switching::HostId> hosts_named(const std::vector<Located<std::string>>& names,
+                                                         const ClusterConfig& config);
 
 /// The peer's MAC, or that of the node with its address.
 [[nodiscard]] std::optional<Mac> peer_mac(const Peer& peer, const ClusterConfig& config);

@@ -5,6 +5,7 @@
 #include "config/keys.hpp"
 #include "config/network_keys.hpp"
 #include "config/profile_keys.hpp"
+#include "config/traffic_keys.hpp"
 
 namespace nbx::config {
 
@@ -547,6 +548,7 @@ void describe(V& v, ClusterConfig& x) {
   v.field("cm", x.cm, "Communication management of the ghosts.");
   v.field("nccl", x.nccl, "NCCL ranks of the ghosts.", {.fallback = "none"});
   v.field("network", x.network, "Switches between the port and its ghosts.", {.fallback = "none"});
+  v.field("traffic", x.traffic, "Background traffic in the network.", {.fallback = "none"});
   v.field("capture", x.capture, "Capture from the start.", {.fallback = "none"});
   ControlKeys control{x.control_socket};
   v.field("control", control, "Control socket.");

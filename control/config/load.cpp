@@ -248,6 +248,11 @@ void complete(ClusterConfig& config, Diagnostics& out) {
   if (config.network) {
     config.network->hosts = static_cast<std::uint32_t>(config.ghosts.size()) + 1;
   }
+  for (Traffic& traffic : config.traffic) {
+    if (auto* cdf = std::get_if<FlowCdf>(&traffic.sizes); cdf != nullptr && cdf->source.given()) {
+      complete_cdf(*cdf, beside(cdf->source), out);
+    }
+  }
   if (config.nccl) {
     complete_nccl(*config.nccl, out);
   }

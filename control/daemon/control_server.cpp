@@ -11,6 +11,7 @@
 #include "daemon/changes.hpp"
 #include "daemon/queries.hpp"
 #include "daemon/report.hpp"
+#include "daemon/tracing.hpp"
 #include "port/vhost_socket.hpp"
 
 namespace nbx::daemon {
@@ -109,6 +110,8 @@ void ControlServer::add_routes() {
   server_->Get("/ghosts", handler(emulator_, ghosts_json));
   server_->Get("/nccl", handler(emulator_, nccl_json));
   server_->Get("/events", handler(emulator_, events_json));
+  server_->Get("/traffic", handler(emulator_, traffic_json));
+  server_->Get("/trace", handler(emulator_, trace_json));
   server_->Get("/report", handler(emulator_, report_json));
   server_->Get("/counters", [this](const httplib::Request& request, httplib::Response& response) {
     answer_counters(emulator_, request, response);
@@ -119,6 +122,7 @@ void ControlServer::add_routes() {
   server_->Post("/capture", handler(emulator_, change_capture));
   server_->Post("/profile", handler(emulator_, load_profile));
   server_->Post("/set", handler(emulator_, set_values));
+  server_->Post("/trace", handler(emulator_, change_trace));
   server_->Post("/link", handler(emulator_, change_link));
 }
 

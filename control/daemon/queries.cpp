@@ -218,6 +218,34 @@ Json events_json(Emulator& emulator) {
   return doc;
 }
 
+Json traffic_json(Emulator& emulator) {
+  struct Copy {
+    traffic::Spec spec;
+    traffic::Stats stats;
+    Duration active{};
+  };
+  const Instant now = Instant{} + emulator.uptime();
+  Json doc = {{"traffic", Json::array()}};
+  for (const auto& port : emulator.ports()) {
+    const auto copied = emulator.ask(*port, [now](const pipeline::Shard& shard) {
+      std::vector<Copy> copies;
+      const traffic::Engine* engine = shard.traffic();
+      for (std::size_t i = 0; engine != nullptr && i < engine->size(); ++i) {
+        copies.push_back({engine->spec(i), engine->stats(i), engine->active(i, now)});
+      }
+      return copies;
+    });
+    if (!copied) {
+      doc["traffic"].push_back(silent_port(*port));
+      continue;
+    }
+    for (const Copy& copy : *copied) {
+      doc["traffic"].push_back(report::traffic_json(copy.spec, copy.stats, copy.active));
+    }
+  }
+  return doc;
+}
+
 Json counters_json(Emulator& emulator, const std::string& port_name) {
   const auto sum = [&](auto which) {
     std::uint64_t n = 0;

@@ -19,6 +19,8 @@ using Json = nlohmann::ordered_json;
 [[nodiscard]] Json nccl_json(Emulator& emulator);
 /// The events of every port and the last packets that they took.
 [[nodiscard]] Json events_json(Emulator& emulator);
+/// Background traffic: asked and achieved, and how long flows took.
+[[nodiscard]] Json traffic_json(Emulator& emulator);
 /// Every counter and drop, summed over the ports, or of `port` alone.
 [[nodiscard]] Json counters_json(Emulator& emulator, const std::string& port);
 /// Prometheus' text format 0.0.4.

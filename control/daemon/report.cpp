@@ -138,6 +138,9 @@ Json report_json(Emulator& emulator) {
   if (Json events = events_json(emulator); !events["events"].empty()) {
     doc.update(events);
   }
+  if (!emulator.config().traffic.empty()) {
+    doc.update(traffic_json(emulator));
+  }
   if (emulator.config().nccl) {
     doc["nccl"] = nccl_json(emulator);
   }

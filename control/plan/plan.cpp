@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/overloaded.hpp"
 #include "config/checks.hpp"
 
 namespace nbx::plan {
@@ -194,7 +195,42 @@ std::optional<rdma::RateLimit> make_rate_limit(const config::Transport& transpor
   return out;
 }
 
-pipeline::NetworkPlan make_network(const config::Network& network, std::uint32_t max_frame) {
+traffic::Sizes make_sizes(const config::FlowSizes& sizes) {
+  return std::visit(Overloaded{[](const config::FlowCdf& cdf) { return traffic::Sizes{cdf.sizes}; },
+                               [](const auto& closed) { return traffic::Sizes{closed}; }},
+                    sizes);
+}
+
+traffic::Spec make_traffic(const config::Traffic& traffic, const ClusterConfig& config,
+                           const switching::ClassMap& classes) {
+  constexpr std::uint8_t untagged = 8;
+  traffic::Spec out;
+  out.name = *traffic.name;
+  out.pattern = *traffic.pattern;
+  out.from = config::hosts_named(traffic.from, config);
+  out.to = config::hosts_named(traffic.to, config);
+  const BitRate line = config.network->host_rate;
+  out.rate = std::visit(Overloaded{[](BitRate rate) { return rate; },
+                                   [line](const config::Load& load) {
+                                     return BitRate{static_cast<std::uint64_t>(
+                                         load.share.value * static_cast<double>(line.bits_per_second))};
+                                   }},
+                        traffic.rate);
+  out.sizes = make_sizes(traffic.sizes);
+  out.packet_bytes = traffic.packet_bytes;
+  out.priority = classes.priority(untagged, traffic.dscp);
+  out.ecn = static_cast<switching::Ecn>(traffic.ecn);
+  out.start = traffic.start;
+  out.lasts = traffic.lasts;
+  if (traffic.dcqcn) {
+    out.dcqcn = traffic.dcqcn->params;
+  }
+  out.flows_max = traffic.flows_max;
+  return out;
+}
+
+pipeline::NetworkPlan make_network(const ClusterConfig& config, std::uint32_t max_frame) {
+  const config::Network& network = *config.network;
   pipeline::NetworkPlan out;
   out.topology = config::topology_of(network);
   out.spec = config::spec_of(network, max_frame);
@@ -209,6 +245,9 @@ pipeline::NetworkPlan make_network(const config::Network& network, std::uint32_t
     out.classes.lossless |= static_cast<std::uint8_t>(x.lossless ? 1U << *x.priority : 0U);
   }
   out.packets = network.frames;
+  for (const config::Traffic& traffic : config.traffic) {
+    out.traffic.push_back(make_traffic(traffic, config, out.classes));
+  }
   return out;
 }
 
@@ -230,7 +269,7 @@ pipeline::ShardPlan make_plan(const config::Port& port, PortId id, const Cluster
   }
   out.profile = make_profile(port.profile, port, config);
   if (config.network) {
-    out.network = make_network(*config.network, *port.mtu + config::frame_headers);
+    out.network = make_network(config, *port.mtu + config::frame_headers);
   }
   out.transport.send_cnp = config.transport.cnp;
   out.transport.cnp_interval = config.transport.cnp_interval;

@@ -166,6 +166,74 @@ ordered_json firing_json(const events::Firing& firing, const std::string& event,
   return out;
 }
 
+ordered_json rate_step_json(const cc::DcqcnStep& step, const std::string& ghost, std::uint32_t qpn) {
+  return {{"time_ps", step.time.ps},
+          {"ghost", ghost},
+          {"qpn", qpn},
+          {"cause", cc::name(step.cause)},
+          {"stage", cc::name(step.stage)},
+          {"alpha", static_cast<double>(step.alpha) / cc::alpha_one},
+          {"target_bps", step.target.bits_per_second},
+          {"current_bps", step.current.bits_per_second}};
+}
+
+std::string_view rate_csv_header() { return "time_ps,ghost,qpn,cause,stage,alpha,target_bps,current_bps"; }
+
+void print_rate_csv(std::ostream& out, const ordered_json& steps) {
+  for (const ordered_json& step : steps) {
+    const char* separator = "";
+    for (const ordered_json& value : step) {
+      out << separator << (value.is_string() ? value.get<std::string>() : value.dump());
+      separator = ",";
+    }
+    out << '\n';
+  }
+}
+
+namespace {
+
+/// Of a pattern: an incast has no flow from its receiver to itself.
+double senders(const traffic::Spec& spec) {
+  auto count = static_cast<double>(spec.from.size());
+  if (spec.pattern == traffic::Pattern::incast) {
+    for (const switching::HostId to : spec.to) {
+      const bool sends = std::find(spec.from.begin(), spec.from.end(), to) != spec.from.end();
+      count -= sends ? 1.0 / static_cast<double>(spec.to.size()) : 0;
+    }
+  }
+  return count;
+}
+
+}  // namespace
+
+ordered_json traffic_json(const traffic::Spec& spec, const traffic::Stats& stats, Duration active) {
+  const double seconds = std::chrono::duration<double>(active).count();
+  const auto mbps = [&](std::uint64_t bytes) {
+    return seconds > 0 ? static_cast<double>(bytes) * 8e-6 / seconds : 0.0;
+  };
+  const auto us = [](double ps) { return ps * 1e-6; };
+  const double mean = stats.completed == 0
+                          ? 0
+                          : static_cast<double>(stats.completion_sum.count()) / static_cast<double>(stats.completed);
+  return {{"name", spec.name},
+          {"asked_mbit_per_s", senders(spec) * static_cast<double>(spec.rate.bits_per_second) * 1e-6},
+          {"offered_mbit_per_s", mbps(stats.offered_bytes)},
+          {"achieved_mbit_per_s", mbps(stats.delivered_bytes)},
+          {"flows", stats.flows},
+          {"completed", stats.completed},
+          {"damaged", stats.damaged},
+          {"refused", stats.refused},
+          {"packets_sent", stats.packets_sent},
+          {"packets_delivered", stats.packets_delivered},
+          {"packets_dropped", stats.packets_dropped},
+          {"packets_marked", stats.packets_marked},
+          {"cnps", stats.cnps},
+          {"fct_mean_us", us(mean)},
+          {"fct_median_us", static_cast<double>(stats.completion_ns.quantile(0.5)) * 1e-3},
+          {"fct_p99_us", static_cast<double>(stats.completion_ns.quantile(0.99)) * 1e-3},
+          {"fct_max_us", us(static_cast<double>(stats.completion_max.count()))}};
+}
+
 ordered_json qp_json(const rdma::Qp& qp, const std::string& ghost) {
   const rdma::QpStats& s = qp.stats();
   ordered_json out{{"ghost", ghost},

@@ -7,9 +7,11 @@
 #include <string>
 #include <string_view>
 
+#include "cc/dcqcn.hpp"
 #include "fabric/impairment.hpp"
 #include "rdma/transport.hpp"
 #include "stats/counters.hpp"
+#include "traffic/engine.hpp"
 
 namespace nbx::report {
 
@@ -27,6 +29,15 @@ namespace nbx::report {
 /// A packet that an event took; `ghost` is empty for transit.
 [[nodiscard]] nlohmann::ordered_json firing_json(const events::Firing& firing, const std::string& event,
                                                  const std::string& ghost);
+/// One step of a reaction point.
+[[nodiscard]] nlohmann::ordered_json rate_step_json(const cc::DcqcnStep& step, const std::string& ghost,
+                                                    std::uint32_t qpn);
+/// Rows of rate_step_json() as comma-separated values; the first line names the columns.
+[[nodiscard]] std::string_view rate_csv_header();
+void print_rate_csv(std::ostream& out, const nlohmann::ordered_json& steps);
+/// Asked and achieved, and how long flows took, of traffic that has been at work for `active`.
+[[nodiscard]] nlohmann::ordered_json traffic_json(const traffic::Spec& spec, const traffic::Stats& stats,
+                                                  Duration active);
 [[nodiscard]] nlohmann::ordered_json qp_json(const rdma::Qp& qp, const std::string& ghost);
 
 /// `doc` for people: objects indented, arrays of objects as tables.

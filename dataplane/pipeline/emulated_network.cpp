@@ -15,7 +15,8 @@ using switching::PauseFrame;
 using switching::PortIndex;
 
 struct FramePacket final : switching::Packet {
-  Frame* frame = nullptr;
+  Frame* frame = nullptr;  // nullptr: background traffic
+  traffic::Reference reference;
 };
 
 constexpr Drop drop_of(switching::SwitchDrop reason) {
@@ -59,18 +60,21 @@ PauseFrame pause_of(const Frame& frame) noexcept {
 
 }  // namespace
 
-class EmulatedNetwork::State final : public switching::PacketOwner {
+class EmulatedNetwork::State final : public switching::PacketOwner, public traffic::Carrier {
  public:
   State(const NetworkPlan& plan, Wheel& wheel, const Rng& rng, User& user)
       : user_(user),
         plan_(plan),
         slab_(std::make_unique<FramePacket[]>(plan.packets)),
-        network_(wheel, *this, plan.topology, plan.spec, rng) {
+        network_(wheel, *this, plan.topology, plan.spec, rng),
+        traffic_(plan.traffic, wheel, *this, rng.fork("traffic")) {
     for (std::uint32_t i = 0; i < plan.packets; ++i) {
       free_.push_back(slab_[i]);
     }
     node_ = std::make_unique<Station>(*this, wheel, plan.node, true);
+    by_host_.resize(plan.topology.hosts.size());
     for (const HostId host : plan.ghosts) {
+      by_host_[host] = ghosts_.size();
       ghosts_.push_back(std::make_unique<Station>(*this, wheel, host, false));
     }
   }
@@ -101,7 +105,10 @@ class EmulatedNetwork::State final : public switching::PacketOwner {
 
    private:
     void on_departed(switching::Packet& packet, Instant now) noexcept override {
-      owner_.network_.uplink(host_).carry(packet, now);
+      const auto& mine = static_cast<FramePacket&>(packet);
+      if (mine.frame == nullptr) {
+        owner_.traffic_.on_departed(mine.reference, now);
+      }
     }
     State& owner_;
     bool node_;
@@ -128,7 +135,35 @@ class EmulatedNetwork::State final : public switching::PacketOwner {
     from.send(*packet, now);
   }
 
+  bool carry(const traffic::Packet& wish, Instant now) noexcept override {
+    auto* packet = static_cast<FramePacket*>(free_.pop_front());
+    if (packet == nullptr) {
+      return false;
+    }
+    packet->frame = nullptr;
+    packet->reference = wish.reference;
+    packet->size = wish.size;
+    packet->destination = wish.to;
+    packet->flow = wish.hash;
+    packet->priority = wish.priority;
+    packet->ecn = wish.ecn;
+    station(wish.from).send(*packet, now);
+    return true;
+  }
+  [[nodiscard]] BitRate port_rate(HostId host) const noexcept override { return network_.host_rate(host); }
+  [[nodiscard]] Station& station(HostId host) noexcept {
+    return host == plan_.node ? *node_ : *ghosts_[by_host_[host]];
+  }
+
   void arrived(FramePacket& packet, bool at_node, Instant now) noexcept {
+    if (packet.frame == nullptr) {
+      const traffic::Reference reference = packet.reference;
+      const std::uint32_t size = packet.size;
+      const bool congested = packet.ecn == switching::Ecn::ce;
+      give_back(packet);
+      traffic_.on_arrived(reference, size, congested, now);
+      return;
+    }
     Frame& frame = *packet.frame;
     if (packet.ecn == switching::Ecn::ce && (frame.parsed.traffic_class & wire::ecn::mask) != wire::ecn::ce) {
       wire::mark_congestion(frame.bytes(), frame.parsed.l3_offset, frame.parsed.ipv6);
@@ -141,6 +176,12 @@ class EmulatedNetwork::State final : public switching::PacketOwner {
 
   void on_dropped(switching::Packet& packet, switching::SwitchDrop reason, Instant now) noexcept override {
     auto& mine = static_cast<FramePacket&>(packet);
+    if (mine.frame == nullptr) {
+      const traffic::Reference reference = mine.reference;
+      give_back(mine);
+      traffic_.on_dropped(reference, now);
+      return;
+    }
     Frame& frame = *mine.frame;
     give_back(mine);
     user_.on_lost(frame, drop_of(reason), now);
@@ -156,14 +197,17 @@ class EmulatedNetwork::State final : public switching::PacketOwner {
   std::unique_ptr<FramePacket[]> slab_;
   switching::PacketList free_;
   switching::Network network_;
+  traffic::Engine traffic_;
   std::unique_ptr<Station> node_;
   std::vector<std::unique_ptr<Station>> ghosts_;
+  std::vector<std::size_t> by_host_;  // index of its ghost
 };
 
 EmulatedNetwork::EmulatedNetwork(const NetworkPlan& plan, Wheel& wheel, const Rng& rng, User& user)
     : state_(std::make_unique<State>(plan, wheel, rng, user)) {}
 EmulatedNetwork::~EmulatedNetwork() = default;
 
+void EmulatedNetwork::start(Instant now) { state_->traffic_.start(now); }
 void EmulatedNetwork::from_node(Frame& frame, GhostId to, Instant now) noexcept {
   state_->send(frame, *state_->node_, *state_->ghosts_[index(to)], now);
 }
@@ -185,5 +229,6 @@ void EmulatedNetwork::free_all(FramePool& pool) noexcept {
 }
 
 const switching::Network& EmulatedNetwork::network() const noexcept { return state_->network_; }
+const traffic::Engine& EmulatedNetwork::traffic() const noexcept { return state_->traffic_; }
 
 }  // namespace nbx::pipeline

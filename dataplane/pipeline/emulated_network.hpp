@@ -1,5 +1,6 @@
 // The network between a port and its ghosts, when the cluster file has one: frames wait in the queues of its switches
-// as packets. The port's cable and every ghost are hosts of it. What the profile does, it does at the port.
+// as packets, and so does background traffic, which has no frames. The port's cable and every ghost are hosts of it.
+// What the profile does, it does at the port.
 #pragma once
 
 #include <memory>
@@ -10,6 +11,7 @@
 #include "frame/pool.hpp"
 #include "switching/class_map.hpp"
 #include "switching/network.hpp"
+#include "traffic/engine.hpp"
 
 namespace nbx::pipeline {
 
@@ -20,6 +22,7 @@ struct NetworkPlan {
   std::vector<switching::HostId> ghosts;  // by GhostId
   switching::ClassMap classes;
   std::uint32_t packets = 65'536;  // in the network at once; beyond: Drop::network_full
+  std::vector<traffic::Spec> traffic;
 };
 
 class EmulatedNetwork {
@@ -44,6 +47,8 @@ class EmulatedNetwork {
   EmulatedNetwork(EmulatedNetwork&&) = delete;
   EmulatedNetwork& operator=(EmulatedNetwork&&) = delete;
 
+  /// Background traffic begins; its times count from `now`.
+  void start(Instant now);
   /// Takes ownership. A ghost's frame is on its way to the real node, or to the ghost `to`.
   void from_node(Frame& frame, GhostId to, Instant now) noexcept;
   void from_ghost(Frame& frame, GhostId from, std::optional<GhostId> to, Instant now) noexcept;
@@ -53,6 +58,7 @@ class EmulatedNetwork {
   void free_all(FramePool& pool) noexcept;
 
   [[nodiscard]] const switching::Network& network() const noexcept;
+  [[nodiscard]] const traffic::Engine& traffic() const noexcept;
 
  private:
   class State;

@@ -98,6 +98,9 @@ class Shard::State final : public EmulatedNetwork::User,
   void start(Instant now) {
     load_events(now);
     schedule_.load(plan_.profile.failures, now);
+    if (network_) {
+      network_->start(now);
+    }
     static_.start(now);
     for (auto& of_ghost : personalities_) {
       for (auto& personality : of_ghost) {
@@ -365,7 +368,7 @@ class Shard::State final : public EmulatedNetwork::User,
       return;
     }
     events_ = std::make_unique<events::Table>(plan_.profile.events, *this, now);
-    transport_.for_each_qp([this](const rdma::Qp& qp) { on_connected(qp); });
+    transport_.for_each_qp([this](const rdma::Qp& qp) { bind(qp); });
     from_node_.use(events_.get(), Direction::from_node);
     to_node_.use(events_.get(), Direction::to_node);
   }
@@ -374,6 +377,10 @@ class Shard::State final : public EmulatedNetwork::User,
     return {qp.ghost(), qp.number(), attr.qpn, attr.dest_qpn, attr.rq_psn, attr.sq_psn};
   }
   void on_connected(const rdma::Qp& qp) override {
+    rate_tracer_.on_connected(qp);
+    bind(qp);
+  }
+  void bind(const rdma::Qp& qp) {
     if (events_ && (qp.state() == rdma::QpState::rtr || qp.state() == rdma::QpState::rts)) {
       events_->bind(connection_of(qp));
     }
@@ -554,6 +561,7 @@ class Shard::State final : public EmulatedNetwork::User,
   NoStreams no_streams_;
   ghost::Directory directory_;
   rdma::Transport transport_;
+  RateTracer rate_tracer_{transport_};
   rdma::Cm cm_;
   ghost::Neighbours neighbours_;
   ghost::StreamPorts stream_ports_;
@@ -611,6 +619,10 @@ void Shard::take_down(Instant until, bool from_node, bool to_node) noexcept {
   state_->take_down(until, from_node, to_node);
 }
 const events::Table* Shard::events() const noexcept { return state_->events_.get(); }
+const traffic::Engine* Shard::traffic() const noexcept {
+  return state_->network_ ? &state_->network_->traffic() : nullptr;
+}
+RateTracer& Shard::rate_tracer() noexcept { return state_->rate_tracer_; }
 const fabric::ProfileSpec& Shard::profile() const noexcept { return state_->plan_.profile; }
 rdma::Transport& Shard::transport() noexcept { return state_->transport_; }
 rdma::Cm& Shard::cm() noexcept { return state_->cm_; }

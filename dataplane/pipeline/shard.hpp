@@ -15,6 +15,7 @@
 #include "ghost/personality.hpp"
 #include "ghost/streams.hpp"
 #include "pipeline/plan.hpp"
+#include "pipeline/rate_tracer.hpp"
 #include "stats/counters.hpp"
 
 namespace nbx::pipeline {
@@ -77,6 +78,10 @@ class Shard {
   void replace_profile(const fabric::ProfileSpec& profile, Instant now);
   /// The link to the real node is down until then; a time in the past: up.
   void take_down(Instant until, bool from_node = true, bool to_node = true) noexcept;
+  /// Background traffic; nullptr without a network.
+  [[nodiscard]] const traffic::Engine* traffic() const noexcept;
+  /// What the rates of the ghosts' queue pairs do.
+  [[nodiscard]] RateTracer& rate_tracer() noexcept;
   [[nodiscard]] const fabric::ProfileSpec& profile() const noexcept;
   /// The events of the profile; nullptr when it has none.
   [[nodiscard]] const events::Table* events() const noexcept;

@@ -1,4 +1,7 @@
+// Pacer and reaction point, kept together.
 #include "rdma/rate_limiter.hpp"
+
+#include "rdma/qp.hpp"
 
 namespace nbx::rdma {
 
@@ -35,6 +38,17 @@ void RateLimiter::on_cnp(Instant now) noexcept {
     follow(now);
   }
 }
+
+bool RateLimiter::set_trace(RateTrace* trace) noexcept {
+  if (!reaction_) {
+    return false;
+  }
+  trace_ = trace;
+  reaction_->set_trace(trace == nullptr ? nullptr : this);
+  return true;
+}
+
+void RateLimiter::on_step(const cc::DcqcnStep& step) noexcept { trace_->record(qp_, step); }
 
 void RateLimiter::follow(Instant now) noexcept {
   stats_.alpha = reaction_->alpha();

@@ -6,6 +6,7 @@
 
 #include "cc/dcqcn.hpp"
 #include "cc/pacer.hpp"
+#include "rdma/rate_trace.hpp"
 #include "rdma/transport.hpp"
 
 namespace nbx::rdma {
@@ -13,7 +14,7 @@ namespace nbx::rdma {
 class QueuePair;
 
 /// The node is armed while a packet waits for its time.
-class RateLimiter final : public TimerNode {
+class RateLimiter final : public TimerNode, private cc::DcqcnTrace {
  public:
   /// `limit` and `stats` outlive it.
   RateLimiter(const RateLimit& limit, QueuePair& qp, QpStats& stats) noexcept;
@@ -23,8 +24,11 @@ class RateLimiter final : public TimerNode {
   [[nodiscard]] Instant next_start(Instant now) noexcept;
   void sent(std::uint32_t frame_bytes, Instant now) noexcept;
   void on_cnp(Instant now) noexcept;
+  /// nullptr: none. False: there is no reaction point.
+  bool set_trace(RateTrace* trace) noexcept;
 
  private:
+  void on_step(const cc::DcqcnStep& step) noexcept override;
   void follow(Instant now) noexcept;
 
   // How far a turn that comes late may catch up: more would be a burst that no NIC sends.
@@ -34,6 +38,7 @@ class RateLimiter final : public TimerNode {
   QpStats& stats_;
   cc::Pacer pacer_;
   std::optional<cc::ReactionPoint> reaction_;
+  RateTrace* trace_ = nullptr;
 };
 
 }  // namespace nbx::rdma

@@ -134,6 +134,11 @@ Qp* Transport::create_qp(GhostId ghost, const QpAttr& attr, QpUser& user) {
   return qp;
 }
 
+bool Transport::trace_rate(Qp& qp, RateTrace* trace) noexcept {
+  const QueuePair& pair = pair_of(qp);
+  return pair.limiter != nullptr && pair.limiter->set_trace(trace);
+}
+
 void Transport::connect_qp(Qp& qp, const QpAttr& attr, bool ready_to_send_too) {
   QueuePair& pair = pair_of(qp);
   if (pair.state() != QpState::init) {

@@ -78,6 +78,8 @@ struct RateLimit {
   std::optional<cc::DcqcnParams> dcqcn{};  // slower after CNPs
 };
 
+class RateTrace;
+
 struct TransportConfig {
   bool send_cnp = true;
   Duration cnp_interval = std::chrono::microseconds{50};  // mlx5's min_time_between_cnps
@@ -114,6 +116,8 @@ class Transport {
   void set_error(Qp& qp, WcStatus cause, Instant now) noexcept;
   /// The queue pair is unusable at once and its memory is returned in the next progress().
   void destroy_qp(Qp& qp) noexcept;
+  /// Every step of its reaction point goes to `trace` from now on; nullptr: none. False: it has no reaction point.
+  bool trace_rate(Qp& qp, RateTrace* trace) noexcept;
   [[nodiscard]] Qp* find_qp(GhostId ghost, Qpn qpn) noexcept;
   [[nodiscard]] std::size_t qp_count() const noexcept;
   /// Calls f(Qp&) for every queue pair, in order of creation.

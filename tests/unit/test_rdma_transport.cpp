@@ -363,6 +363,47 @@ TEST(rate_limit, a_notification_slows_the_queue_pair_as_dcqcn_says) {  // Zhu et
   EXPECT_EQ(d.qp->stats().rate, BitRate::mbps(750)) << "halfway back at the first turn of the timer";
 }
 
+TEST(rate_limit, a_trace_tells_every_step_and_counts_what_had_no_room) {
+  const rdma::RateLimit limit{.line = BitRate::gbps(1), .dcqcn = *cc::dcqcn_preset("paper")};
+  Dialogue d{Dialogue::default_attr(rdma::QpType::uc), {.rate_limit = limit}};
+  rdma::RateTrace trace{3, false};
+  ASSERT_TRUE(d.endpoint.transport->trace_rate(*d.qp, &trace));
+  d.receive({.opcode = cnp});  // a cut, then alpha
+  d.now = Instant{} + microseconds{55};
+  d.post({.opcode = rdma::WrOpcode::rdma_write, .local = {Dialogue::base, 1, Dialogue::key}, .rkey = 1});
+  departures(d);  // alpha, then the timer: one too many
+  const auto steps = trace.take();
+  ASSERT_EQ(steps.size(), 3U);
+  EXPECT_EQ(steps[0].qpn, d.qp->qpn());
+  EXPECT_EQ(steps[0].step.cause, cc::Cause::cut);
+  EXPECT_EQ(steps[0].step.current, BitRate::mbps(500));
+  EXPECT_EQ(steps[1].step.cause, cc::Cause::alpha_update);
+  EXPECT_EQ(steps[1].step.alpha, cc::alpha_one) << "255/256 + 1/256";
+  EXPECT_EQ(steps[2].step.time, Instant{} + microseconds{55});
+  EXPECT_EQ(trace.dropped(), 1U);
+  EXPECT_TRUE(d.endpoint.transport->trace_rate(*d.qp, nullptr));
+  d.now = Instant{} + microseconds{110};
+  d.receive({.opcode = cnp});
+  EXPECT_TRUE(trace.take().empty()) << "none any more";
+}
+
+TEST(rate_limit, a_trace_of_rates_leaves_out_what_moved_alpha_alone) {
+  const rdma::RateLimit limit{.line = BitRate::gbps(1), .dcqcn = *cc::dcqcn_preset("paper")};
+  Dialogue d{Dialogue::default_attr(rdma::QpType::uc), {.rate_limit = limit}};
+  rdma::RateTrace trace{100, true};
+  ASSERT_TRUE(d.endpoint.transport->trace_rate(*d.qp, &trace));
+  d.receive({.opcode = cnp});
+  const auto steps = trace.take();
+  ASSERT_EQ(steps.size(), 1U);
+  EXPECT_EQ(steps[0].step.cause, cc::Cause::cut);
+}
+
+TEST(rate_limit, what_has_no_reaction_point_has_no_trace) {
+  Dialogue d{Dialogue::default_attr(rdma::QpType::uc), {.rate_limit = rdma::RateLimit{.line = BitRate::gbps(1)}}};
+  rdma::RateTrace trace{100, false};
+  EXPECT_FALSE(d.endpoint.transport->trace_rate(*d.qp, &trace));
+}
+
 // ---- queue pairs and tables
 
 TEST(transport, queue_pair_numbers_are_chosen_in_order_and_not_used_again_at_once) {

@@ -317,6 +317,30 @@ TEST(ShardNetwork, TheRampDropsWhatIsNotEcnCapable) {
   }
 }
 
+// One flow of 100,000 bytes: 98 packets with 58 + 24 bytes each, 864.288 us of a cable of 1 Gb/s.
+TEST(ShardNetwork, AFrameWaitsBehindBackgroundTraffic) {
+  pipeline::ShardPlan plan = plan_with_switch(BitRate::gbps(1), BitRate::gbps(10));
+  plan.network->traffic = {{.name = "t",
+                            .from = {1},
+                            .to = {0},
+                            .rate = BitRate::gbps(1000),  // the first one is soon
+                            .sizes = traffic::ConstantSize{100'000},
+                            .lasts = 10us,
+                            .flows_max = 1}};
+  ShardRig rig(plan);
+  rig.run_for(150us);  // the ghost has sent all of it
+  rig.receive(arp_request(node_mac, node_ip, ghost_ip));
+  rig.run_for(1ms);
+  const auto sent = rig.take_sent();
+  ASSERT_EQ(sent.size(), 1U) << "no frame of the traffic leaves the port";
+  EXPECT_GT(sent[0].at, Instant{} + Duration{864us});
+  EXPECT_LT(sent[0].at, Instant{} + Duration{864us + 10us + 10us});
+  const traffic::Stats& stats = rig.shard().traffic()->stats(0);
+  EXPECT_EQ(stats.flows, 1U);
+  EXPECT_EQ(stats.completed, 1U);
+  EXPECT_EQ(stats.delivered_bytes, 108'036U);
+}
+
 TEST(ShardNetwork, KeepsNoFrameWhenItEnds) {
   ShardRig rig(plan_with_switch(BitRate::gbps(100), BitRate::gbps(1)));
   for (int i = 0; i < 10; ++i) {

@@ -1,0 +1,59 @@
+// Background traffic as a cluster file says it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "cc/params.hpp"
+#include "config/scalar.hpp"
+#include "config/source.hpp"
+#include "traffic/spec.hpp"
+
+namespace nbx::config {
+
+enum class Ecn : std::uint8_t { none = 0, ect1 = 1, ect0 = 2 };  // RFC 3168
+
+/// In the order of cc::dcqcn_presets.
+enum class DcqcnPreset : std::uint8_t { mlx5, paper, validation, hpcc_production, otg_default };
+struct Dcqcn {
+  DcqcnPreset preset = DcqcnPreset::mlx5;
+  cc::DcqcnParams params;  // the preset's, but for what is given
+};
+
+struct FlowCdf {
+  Located<std::string> source;  // a published one, or a file relative to the one that names it
+  traffic::CdfSize sizes;       // set by load_cluster
+};
+using FlowSizes = std::variant<traffic::ConstantSize, traffic::UniformSize, traffic::ExponentialSize, FlowCdf>;
+
+struct Load {
+  Probability share{1};
+};
+
+struct Traffic {
+  Located<std::string> name;
+  Located<traffic::Pattern> pattern;
+  std::vector<Located<std::string>> from;  // ghosts; empty: all
+  std::vector<Located<std::string>> to;    // ghosts or `node`; empty: all ghosts
+  std::variant<BitRate, Load> rate;
+  FlowSizes sizes;
+  std::uint32_t packet_bytes = 1024;
+  std::uint8_t dscp = 0;
+  Ecn ecn = Ecn::ect0;
+  Duration start{};
+  Duration lasts{};
+  std::optional<Dcqcn> dcqcn;
+  std::uint32_t flows_max = 1024;
+};
+
+/// The real node's name in a traffic section.
+inline constexpr const char* node_word = "node";
+
+/// The points of a published distribution, or those of a file: a line each with bytes and the per cent of flows that
+/// are not larger, rising from 0 to 100.
+void complete_cdf(FlowCdf& cdf, const std::string& path, Diagnostics& out);
+
+}  // namespace nbx::config
