@@ -28,7 +28,7 @@ TRANSPORT = {"line_rate": f"{LINE_MBPS}Mb/s", "cnp_interval": f"{CNP_INTERVAL_US
 INBOUND, OUTBOUND = 1, 2        # of pcapng
 CNP = 129                       # A17.9.3
 READ_RESPONSES, FIRST, LAST = range(13, 17), 13, 15    # IBTA table 38
-CE = 3
+CE, ECT = 3, 2                  # RFC 3168
 RUN_LIMIT_S, START_LIMIT_S = 120, 40
 DRAINED_S = 0.15                # so long the last frames of the others take
 MESSAGE = 16384                 # four each under way: 2.5 times what the ramp marks all of, and no timeout
@@ -180,7 +180,7 @@ def test_ghosts_tell_the_node_of_congestion_on_its_way(node, reports, sockets):
     with emulator:
         wait_for_link(node, "10.77.0.101")
         gid = node.gid_index(node.ipv4)
-        node.spawn(f"ib_write_bw -d rxe0 -F -x {gid} -s 65536 -D 6 10.77.0.101", RUN_LIMIT_S).wait()
+        node.spawn(f"ib_write_bw -d rxe0 -F -x {gid} -s 65536 -D 6 --tclass={ECT} 10.77.0.101", RUN_LIMIT_S).wait()
         traffic, counters = emulator.ask("traffic")["traffic"][0], emulator.ask("counters")
     notifications = [source for _, way, opcode, source, *_ in packets(emulator.capture) if way == OUTBOUND and opcode == CNP]
     print(f"marked {counters['np_ecn_marked_roce_packets']}, CNPs {len(notifications)}; background {traffic}")
