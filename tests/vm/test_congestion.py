@@ -15,11 +15,12 @@ from conftest import plug, wait_for_link
 from emulator import Emulator
 
 GHOSTS = 8
-LINE_MBPS = 40                  # soft-RoCE in an emulated machine keeps up with this
+LINE_MBPS = 30                  # soft-RoCE in an emulated machine keeps up with this
 ALONE_S, INCAST_S, AFTER_S = 4, 8, 6
 CNP_INTERVAL_US = 25_000
+DSCP, ECT, CE = 26, 2, 3        # RFC 3168; the programs' TCP has DSCP 0, and a priority of its own
 NETWORK = {"topology": "rack", "host_rate": f"{LINE_MBPS}Mb/s", "propagation": "1us", "buffer": "64MiB",
-           "priorities": [{"priority": 0, "ecn": {"kmin": "20KiB", "kmax": "160KiB", "pmax": "10%"}}]}
+           "priorities": [{"priority": 3, "dscp": DSCP, "ecn": {"kmin": "20KiB", "kmax": "160KiB", "pmax": "10%"}}]}
 # The paper's algorithm at a thousandth of its rate, with longer times; the smallest R_AI is 25 times the paper's then, so
 # that each increase has to wait longer.
 DCQCN = {"preset": "paper", "rp_time_reset": 110_000, "rp_byte_reset": 0, "rp_threshold": 1, "rp_ai_rate": 1,
@@ -28,15 +29,14 @@ TRANSPORT = {"line_rate": f"{LINE_MBPS}Mb/s", "cnp_interval": f"{CNP_INTERVAL_US
 INBOUND, OUTBOUND = 1, 2        # of pcapng
 CNP = 129                       # A17.9.3
 READ_RESPONSES, FIRST, LAST = range(13, 17), 13, 15    # IBTA table 38
-CE, ECT = 3, 2                  # RFC 3168
-RUN_LIMIT_S, START_LIMIT_S = 120, 40
+RUN_LIMIT_S, START_LIMIT_S = 200, 90
 DRAINED_S = 0.15                # so long the last frames of the others take
 MESSAGE = 16384                 # four each under way: 2.5 times what the ramp marks all of, and no timeout
 
 
 def ghosts(count=GHOSTS):
     return [{"name": f"g{i}", "mac": f"02:00:00:00:01:{i:02x}", "addresses": [f"10.77.0.{101 + i}/24"],
-             "personalities": ["perftest"]} for i in range(count)]
+             "dscp": DSCP, "personalities": ["perftest"]} for i in range(count)]
 
 
 def packets(capture):
@@ -140,8 +140,7 @@ def test_counters_capture_and_node_agree_on_the_notifications(told):
     assert seen == marked and sent == notifications
     late = notifications - told["counters"]["rp_cnp_handled"]
     assert 0 <= late <= told["counters"]["qp_unknown"], "to queue pairs that were gone"
-    lost = {name for name, n in told["counters"].items() if name.startswith("network_") and n}
-    assert lost <= {"network_red"}, "the ramp drops TCP, which is not ECN-capable"
+    assert not [name for name in told["counters"] if name.startswith("network_") and told["counters"][name]]
 
 
 def test_nobody_is_told_without_a_notification_point(untold):
@@ -169,22 +168,3 @@ def test_who_was_told_comes_back_slowly(told, untold):
     assert at_once["untold"] > 0.7 * LINE_MBPS
     assert at_once["told"] < 0.6 * LINE_MBPS
     assert later["told"] > 1.3 * at_once["told"]
-
-
-def test_ghosts_tell_the_node_of_congestion_on_its_way(node, reports, sockets):
-    """Background traffic of seven ghosts fills the queue to the eighth, which the node writes to."""
-    background = [{"name": "background", "pattern": "incast", "from": [f"g{i}" for i in range(1, GHOSTS)], "to": "g0",
-                   "rate": "4Mb/s", "sizes": {"constant": "64KiB"}}]
-    emulator = Emulator(reports / "background", {"p0": plug(sockets, 0, {}, ghosts())}, network=NETWORK, transport=TRANSPORT,
-                        traffic=background)
-    with emulator:
-        wait_for_link(node, "10.77.0.101")
-        gid = node.gid_index(node.ipv4)
-        node.spawn(f"ib_write_bw -d rxe0 -F -x {gid} -s 65536 -D 6 --tclass={ECT} 10.77.0.101", RUN_LIMIT_S).wait()
-        traffic, counters = emulator.ask("traffic")["traffic"][0], emulator.ask("counters")
-    notifications = [source for _, way, opcode, source, *_ in packets(emulator.capture) if way == OUTBOUND and opcode == CNP]
-    print(f"marked {counters['np_ecn_marked_roce_packets']}, CNPs {len(notifications)}; background {traffic}")
-    assert counters["np_ecn_marked_roce_packets"] > 0
-    assert counters["np_cnp_sent"] == len(notifications) > 0 and set(notifications) == {"10.77.0.101"}
-    assert traffic["packets_marked"] > 0 and traffic["completed"] > 0
-    assert traffic["packets_sent"] - traffic["packets_delivered"] - traffic["packets_dropped"] < 1000, "under way"
