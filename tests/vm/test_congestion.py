@@ -1,8 +1,8 @@
 """Congestion on live traffic of the kernel's soft-RoCE: queues of an emulated rack fill, packets are marked, and who is
 told slows down.
 
-Soft-RoCE is no notification point and ignores CNPs, so the node gets one (guest/np.c) where its answers matter; without it
-the same run shows what happens when nobody is told.
+Soft-RoCE is no notification point and ignores CNPs, so the node gets one (guest/np.c) where its answers matter; without
+it the same run shows what happens when nobody is told.
 """
 import re
 import statistics
@@ -21,8 +21,8 @@ CNP_INTERVAL_US = 25_000
 DSCP, ECT, CE = 26, 2, 3        # RFC 3168; the programs' TCP has DSCP 0, and a priority of its own
 NETWORK = {"topology": "rack", "host_rate": f"{LINE_MBPS}Mb/s", "propagation": "1us", "buffer": "64MiB",
            "priorities": [{"priority": 3, "dscp": DSCP, "ecn": {"kmin": "20KiB", "kmax": "160KiB", "pmax": "10%"}}]}
-# The paper's algorithm at a thousandth of its rate, with longer times; the smallest R_AI is 25 times the paper's then, so
-# that each increase has to wait longer.
+# The paper's algorithm at a thousandth of its rate, with longer times; the smallest R_AI is 33 times the paper's then,
+# so that each increase has to wait longer.
 DCQCN = {"preset": "paper", "rp_time_reset": 110_000, "rp_byte_reset": 0, "rp_threshold": 1, "rp_ai_rate": 1,
          "rp_hai_rate": 1, "rp_dce_tcp_rtt": 27_500, "rp_dce_tcp_g": 992, "rp_min_rate": 1}
 TRANSPORT = {"line_rate": f"{LINE_MBPS}Mb/s", "cnp_interval": f"{CNP_INTERVAL_US}us", "dcqcn": DCQCN}
@@ -93,8 +93,8 @@ def mbps(run, source, begin, end):
 
 
 def paces(run, source, begin):
-    """How fast the packets of each message follow each other, in Mb/s of the line, whenever the node asks for the next: for
-    the messages of a ghost that begin after a time."""
+    """How fast the packets of each message follow each other, in Mb/s of the line, however slowly the node asks for the
+    next: for the messages of a ghost that begin after a time."""
     found, first, rest = [], None, 0
     for at, way, opcode, src, _, _, length in run["packets"]:
         if way != OUTBOUND or src != source or opcode not in READ_RESPONSES or at < begin:
@@ -168,3 +168,24 @@ def test_who_was_told_comes_back_slowly(told, untold):
     assert at_once["untold"] > 0.7 * LINE_MBPS
     assert at_once["told"] < 0.6 * LINE_MBPS
     assert later["told"] > 1.3 * at_once["told"]
+
+
+def test_ghosts_tell_the_node_of_congestion_on_its_way(node, reports, sockets):
+    """Background traffic of seven ghosts fills the queue to the eighth, which the node writes to."""
+    background = [{"name": "background", "pattern": "incast", "from": [f"g{i}" for i in range(1, GHOSTS)], "to": "g0",
+                   "rate": "3Mb/s", "sizes": {"constant": "64KiB"}, "dscp": DSCP}]
+    emulator = Emulator(reports / "background", {"p0": plug(sockets, 0, {}, ghosts())}, network=NETWORK,
+                        transport=TRANSPORT, traffic=background)
+    with emulator:
+        wait_for_link(node, "10.77.0.101")
+        gid = node.gid_index(node.ipv4)
+        node.run(f"ib_write_bw -d rxe0 -F -x {gid} -u 18 -t 4 -s {MESSAGE} -D 6 --tclass={DSCP << 2 | ECT} 10.77.0.101",
+                 RUN_LIMIT_S)
+        traffic, counters = emulator.ask("traffic")["traffic"][0], emulator.ask("counters")
+    notifications = [source for _, way, opcode, source, *_ in packets(emulator.capture)
+                     if way == OUTBOUND and opcode == CNP]
+    print(f"marked {counters['np_ecn_marked_roce_packets']}, CNPs {len(notifications)}; background {traffic}")
+    assert counters["np_ecn_marked_roce_packets"] > 0
+    assert counters["np_cnp_sent"] == len(notifications) > 0 and set(notifications) == {"10.77.0.101"}
+    assert traffic["packets_marked"] > 0 and traffic["completed"] > 0
+    assert traffic["packets_sent"] - traffic["packets_delivered"] - traffic["packets_dropped"] < 1000, "under way"
