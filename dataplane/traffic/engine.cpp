@@ -88,7 +88,11 @@ Duration Engine::active(std::size_t generator, Instant now) const noexcept {
 // ---- arrivals
 
 void Engine::plan_next(Arrival& arrival, Instant after) noexcept {
+  constexpr double never_ps = 1e18;  // eleven days
   const double gap = -arrival.of->mean_gap_ps * std::numbers::ln2 * log2_portable(1 - arrival.of->rng.unit());
+  if (!(gap < never_ps)) {
+    return;
+  }
   const Instant at = after + Duration{static_cast<std::int64_t>(gap + 0.5)};
   if (at < arrival.of->ends) {
     wheel_.arm(arrival, at);

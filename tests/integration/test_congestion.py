@@ -36,7 +36,8 @@ def sender(number):
     """RC WRITEs of 512 MiB: longer than any test."""
     return {"name": f"s{number}", "mac": mac(number), "addresses": [f"10.77.0.{100 + number}/24"],
             "memory": [{"key": 1, "addr": 0, "length": "1GiB", "backing": "sink"}],
-            "qps": [{"type": "rc", "qpn": 0x100 + number, "peer": {"address": "10.77.0.200", "mac": mac(200), "qpn": 0x200 + number},
+            "qps": [{"type": "rc", "qpn": 0x100 + number,
+                     "peer": {"address": "10.77.0.200", "mac": mac(200), "qpn": 0x200 + number},
                      "path_mtu": 1024, "timeout": 18,
                      "requests": [{"at": "0s", "op": "rdma_write", "local": {"key": 1, "addr": 0, "length": "512MiB"},
                                    "remote": {"addr": 0, "rkey": 1}}]}]}
@@ -45,7 +46,8 @@ def sender(number):
 def receiver():
     return {"name": "receiver", "mac": mac(200), "addresses": ["10.77.0.200/24"],
             "memory": [{"key": 1, "addr": 0, "length": "1GiB", "backing": "sink"}],
-            "qps": [{"type": "rc", "qpn": 0x200 + n, "peer": {"address": f"10.77.0.{100 + n}", "mac": mac(n), "qpn": 0x100 + n},
+            "qps": [{"type": "rc", "qpn": 0x200 + n,
+                     "peer": {"address": f"10.77.0.{100 + n}", "mac": mac(n), "qpn": 0x100 + n},
                      "path_mtu": 1024} for n in range(SENDERS)]}
 
 
@@ -55,7 +57,8 @@ def start(tmp_path):
     running = []
 
     def run_with(**sections):
-        cluster = {"cluster": "congestion", "ports": [{"name": "p0", "device": "net_af_packet0,iface=emu0", "mtu": 1500}],
+        cluster = {"cluster": "congestion",
+                   "ports": [{"name": "p0", "device": "net_af_packet0,iface=emu0", "mtu": 1500}],
                    "memory": {"size": "64MiB"}, "control": {"socket": str(tmp_path / "nbxd.sock")}, **sections}
         (tmp_path / "cluster.yaml").write_text(yaml.safe_dump(cluster, sort_keys=False))
         one = Nbxd(EMULATOR, tmp_path)
@@ -125,7 +128,8 @@ def test_a_trace_needs_something_to_trace(start):
 
 
 def test_a_trace_of_an_unknown_ghost_is_refused(start):
-    nbxd = start(ghosts=[{"name": "g", "addresses": ["10.77.0.9/24"]}], transport={"line_rate": "1Gb/s", "dcqcn": "paper"})
+    nbxd = start(ghosts=[{"name": "g", "addresses": ["10.77.0.9/24"]}],
+                 transport={"line_rate": "1Gb/s", "dcqcn": "paper"})
     refused = nbxd.nbx("trace", "--ghost", "h", "--for", "1s", check=False)
     assert refused.returncode == 1 and "'h'" in refused.stderr
     assert nbxd.ask("trace", "--ghost", "g", "--for", "200ms") == {"steps": [], "dropped": 0}
@@ -141,7 +145,7 @@ def test_background_traffic_is_what_was_asked_for(start, pattern, to):
     said = nbxd.ask("traffic")["traffic"][0]
     print(said)
     assert said["asked_mbit_per_s"] == pytest.approx(4 * 0.1 * LINE / 1e6)
-    # Of n exponential sizes at Poisson times the sum has a relative deviation of sqrt(2 / n); an incast's come by fours.
+    # Of n exponential sizes at Poisson times the sum deviates by sqrt(2 / n) of itself; an incast's come by fours.
     independent = said["flows"] / (4 if pattern == "incast" else 1)
     assert said["offered_mbit_per_s"] == pytest.approx(said["asked_mbit_per_s"], rel=5 * (2 / independent) ** 0.5)
     assert said["achieved_mbit_per_s"] == pytest.approx(said["offered_mbit_per_s"], rel=0.1)

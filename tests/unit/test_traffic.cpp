@@ -200,6 +200,15 @@ TEST(Patterns, BeginsAndEndsAtItsTimes) {
   EXPECT_GT(notes.back().at, Instant{} + Duration{2900us});
 }
 
+TEST(Patterns, NextToNothingIsNothing) {
+  Spec spec = small_flows(Pattern::one_to_one, {1}, {2});
+  spec.sizes = ConstantSize{1ULL << 40U};
+  for (const std::uint64_t bits : {0U, 1U}) {
+    spec.rate = BitRate{bits};
+    EXPECT_TRUE(run(spec, 100ms).notes.empty());
+  }
+}
+
 TEST(Patterns, OneSeedOneRun) {
   const Spec spec = small_flows(Pattern::all_to_all, {1, 2, 3}, {1, 2, 3});
   const auto first = run(spec, 1ms, 7).notes;
