@@ -6,6 +6,7 @@
 
 #include "config/job.hpp"
 #include "config/load.hpp"
+#include "config/nic.hpp"
 
 namespace nbx::check {
 namespace {
@@ -45,6 +46,12 @@ Verdict check_file(const std::string& file) {
       config::LoadedJob loaded = config::load_job(file, 0);
       verdict.summary = "job '" + loaded.job.name + "': " + counted(loaded.job.each_step.size(), "operation") + " in " +
                         counted(loaded.job.steps, "step");
+      verdict.diagnostics = std::move(loaded.diagnostics);
+      break;
+    }
+    case config::FileKind::nic: {
+      config::LoadedNic loaded = config::load_nic(file);
+      verdict.summary = "NIC '" + loaded.nic.name + "'";
       verdict.diagnostics = std::move(loaded.diagnostics);
       break;
     }

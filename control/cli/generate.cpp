@@ -26,7 +26,10 @@ Body print_one_of(CLI::App& app, const char* about, const Generators& generators
 
 Body schema(CLI::App& app) {
   return print_one_of(app, "the kind of file",
-                      {{"cluster", config::cluster_schema}, {"job", config::job_schema}, {"profile", config::profile_schema}});
+                      {{"cluster", config::cluster_schema},
+                       {"job", config::job_schema},
+                       {"nic", config::nic_schema},
+                       {"profile", config::profile_schema}});
 }
 
 Body docs(CLI::App& app) {
@@ -34,6 +37,7 @@ Body docs(CLI::App& app) {
                       {{"cluster", config::cluster_reference},
                        {"job", config::job_reference},
                        {"profile", config::profile_reference},
+                       {"nic", config::nic_reference},
                        {"counters", config::counter_reference}});
 }
 

@@ -18,6 +18,7 @@
 #include "nccl-glue/service/options.hpp"
 #include "rdma/cm.hpp"
 #include "rdma/memory.hpp"
+#include "rdma/nic.hpp"
 #include "rdma/verbs.hpp"
 
 namespace nbx::config {
@@ -172,6 +173,8 @@ struct Ghost {
   std::uint16_t vlan = 0;
   std::uint8_t dscp = 0;
   Ecn ecn = Ecn::ect0;
+  std::optional<Located<std::string>> nic;
+  rdma::Nic behaviour;  // its, after load_cluster
   QpDefaults qp_defaults;
   std::vector<Located<ghost::PersonalityOptions>> personalities;
   std::vector<Region> memory;

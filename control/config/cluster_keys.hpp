@@ -4,6 +4,7 @@
 #include "config/cluster.hpp"
 #include "config/keys.hpp"
 #include "config/network_keys.hpp"
+#include "config/nic_keys.hpp"
 #include "config/profile_keys.hpp"
 #include "config/traffic_keys.hpp"
 
@@ -353,6 +354,7 @@ void describe(V& v, Ghost& x) {
   v.field("vlan", x.vlan, "VLAN of its frames; 0: untagged.", {.limits = {.max = 4094}});
   v.field("dscp", x.dscp, "DSCP of packets that it originates.", {.limits = {.max = 63}});
   v.field("ecn", x.ecn, "ECN field of packets that it originates.");
+  v.field("nic", x.nic, "The NIC that it pretends to have: a shipped one, or a file.", {.fallback = "`ib-spec`"});
   v.field("qp_defaults", x.qp_defaults, "For queue pairs that do not say it themselves.");
   v.field("personalities", x.personalities, "What it does above verbs.", {.one_or_many = true});
   v.field("memory", x.memory, "Its memory regions, beside those of its personalities.");
@@ -360,11 +362,6 @@ void describe(V& v, Ghost& x) {
   v.field("listen", x.listen, "Services that accept every connection.");
 }
 
-template <>
-struct Words<cc::CnpScope> {
-  using enum cc::CnpScope;
-  static constexpr auto table = words<cc::CnpScope>({{"qp", qp}, {"ip", ip}, {"port", port}});
-};
 template <>
 struct Words<DcqcnPreset> {
   using enum DcqcnPreset;

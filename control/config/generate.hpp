@@ -9,11 +9,13 @@ namespace nbx::config {
 [[nodiscard]] std::string cluster_schema();
 [[nodiscard]] std::string profile_schema();
 [[nodiscard]] std::string job_schema();
+[[nodiscard]] std::string nic_schema();
 
 /// Markdown.
 [[nodiscard]] std::string cluster_reference();
 [[nodiscard]] std::string profile_reference();
 [[nodiscard]] std::string job_reference();
+[[nodiscard]] std::string nic_reference();
 [[nodiscard]] std::string counter_reference();
 
 }  // namespace nbx::config

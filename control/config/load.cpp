@@ -8,6 +8,7 @@
 
 #include "config/checks.hpp"
 #include "config/cluster_keys.hpp"
+#include "config/nic.hpp"
 #include "config/reader.hpp"
 
 namespace nbx::config {
@@ -39,11 +40,43 @@ void inherit_direction(std::optional<Direction>& own, const std::optional<Direct
   }
 }
 
+/// Names of the files, without `.yaml`, sorted.
+std::vector<std::string> yaml_files_of(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
+    if (entry.path().extension() == ".yaml") {
+      names.push_back(entry.path().stem().string());
+    }
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 bool is_path(const std::string& name) { return name.find('/') != std::string::npos || name.ends_with(".yaml"); }
 
 /// A path in a file is relative to that file.
 std::string beside(const Located<std::string>& path) {
   return (fs::path(*path.pos.file).parent_path() / *path).lexically_normal().string();
+}
+
+/// The file that a word stands for: a path, or the name of a shipped one. Empty, with a diagnostic, when there is none.
+std::string find_file(const Located<std::string>& name, const std::string& what, const std::string& folder,
+                      const std::vector<std::string>& shipped, Diagnostics& out) {
+  if (is_path(*name)) {
+    std::string path = beside(name);
+    if (fs::is_regular_file(path)) {
+      return path;
+    }
+    out.push_back({name.pos, "there is no file '" + path + "'"});
+    return {};
+  }
+  if (std::find(shipped.begin(), shipped.end(), *name) != shipped.end()) {
+    return (fs::path(folder) / (*name + ".yaml")).string();
+  }
+  out.push_back({name.pos, "no shipped " + what + " is called '" + *name + "'" + did_you_mean(*name, shipped) +
+                               (shipped.empty() ? " (none found in '" + folder + "')" : "")});
+  return {};
 }
 
 /// Resolves what profiles extend; `chain` are the files on the way, to end circles.
@@ -98,21 +131,7 @@ class ProfileLoader {
 
  private:
   std::string find(const Located<std::string>& name) {
-    if (is_path(*name)) {
-      std::string path = beside(name);
-      if (fs::is_regular_file(path)) {
-        return path;
-      }
-      out_.push_back({name.pos, "there is no file '" + path + "'"});
-      return {};
-    }
-    const std::vector<std::string> shipped = shipped_profiles();
-    if (std::find(shipped.begin(), shipped.end(), *name) != shipped.end()) {
-      return (fs::path(shipped_profiles_folder()) / (*name + ".yaml")).string();
-    }
-    out_.push_back({name.pos, "no shipped profile is called '" + *name + "'" + did_you_mean(*name, shipped) +
-                                  (shipped.empty() ? " (none found in '" + shipped_profiles_folder() + "')" : "")});
-    return {};
+    return find_file(name, "profile", shipped_profiles_folder(), shipped_profiles(), out_);
   }
 
   Diagnostics& out_;
@@ -227,6 +246,18 @@ void complete_nccl(Nccl& nccl, Diagnostics& out) {
   nccl.options.ranks_per_node = *nccl.ranks_per_node;
 }
 
+void complete_nic(Ghost& ghost, Diagnostics& out) {
+  if (!ghost.nic || !ghost.nic->given()) {
+    return;
+  }
+  const std::string path = find_file(*ghost.nic, "NIC", shipped_nics_folder(), shipped_nics(), out);
+  if (!path.empty()) {
+    LoadedNic loaded = load_nic(path);
+    out.insert(out.end(), loaded.diagnostics.begin(), loaded.diagnostics.end());
+    ghost.behaviour = loaded.nic.behaviour;
+  }
+}
+
 /// Adds to what the file says what it leaves to us.
 void complete(ClusterConfig& config, Diagnostics& out) {
   ProfileLoader profiles(out);
@@ -237,6 +268,7 @@ void complete(ClusterConfig& config, Diagnostics& out) {
     if (!ghost.port.given() && config.ports.size() == 1) {
       ghost.port = {*config.ports.front().name, ghost.name.pos};
     }
+    complete_nic(ghost, out);
     for (Region& region : ghost.memory) {
       read_file_of(region.content, out);
     }
@@ -329,6 +361,9 @@ FileKind file_kind(const std::string& path, Diagnostics& out) {
           {"both", "from_node", "to_node", "extends", "description", "verify_icrc", "name", "events", "failures"})) {
     return FileKind::profile;
   }
+  if (has_any({"nic"})) {
+    return FileKind::nic;
+  }
   out.push_back({document->pos,
                  "neither a cluster file ('cluster', 'ports', 'ghosts') nor a profile ('from_node', 'to_node', 'both', "
                  "'extends') nor a job ('job', 'each_step')"});
@@ -342,16 +377,9 @@ std::string shipped_profiles_folder() {
   return fs::is_directory(NBX_SOURCE_PROFILES) ? NBX_SOURCE_PROFILES : NBX_INSTALLED_PROFILES;
 }
 
-std::vector<std::string> shipped_profiles() {
-  std::vector<std::string> names;
-  std::error_code ignored;
-  for (const fs::directory_entry& entry : fs::directory_iterator(shipped_profiles_folder(), ignored)) {
-    if (entry.path().extension() == ".yaml") {
-      names.push_back(entry.path().stem().string());
-    }
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
+std::vector<std::string> shipped_profiles() { return yaml_files_of(shipped_profiles_folder()); }
+
+std::string shipped_nics_folder() { return shipped_profiles_folder() + "/nics"; }
+std::vector<std::string> shipped_nics() { return yaml_files_of(shipped_nics_folder()); }
 
 }  // namespace nbx::config

@@ -31,12 +31,14 @@ struct LoadedProfile {
 /// `current` with what `text`, keys of a profile in YAML, says instead. `name` stands for a file in diagnostics.
 [[nodiscard]] LoadedProfile change_profile(const Profile& current, const std::string& name, const std::string& text);
 
-enum class FileKind : std::uint8_t { unknown, cluster, profile, job };
+enum class FileKind : std::uint8_t { unknown, cluster, profile, job, nic };
 /// By the keys at its top; unknown, with a diagnostic, when it cannot be read or has keys of none.
 [[nodiscard]] FileKind file_kind(const std::string& path, Diagnostics& out);
 
 /// Where shipped profiles are: $NBX_PROFILES, the source tree, or the installed data.
 [[nodiscard]] std::string shipped_profiles_folder();
 [[nodiscard]] std::vector<std::string> shipped_profiles();
+[[nodiscard]] std::string shipped_nics_folder();
+[[nodiscard]] std::vector<std::string> shipped_nics();
 
 }  // namespace nbx::config

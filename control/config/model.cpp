@@ -143,5 +143,6 @@ Model model_of() {
 Model cluster_model() { return model_of<ClusterConfig>(); }
 Model profile_model() { return model_of<Profile>(); }
 Model job_model() { return model_of<Job>(); }
+Model nic_model() { return model_of<Nic>(); }
 
 }  // namespace nbx::config

@@ -109,6 +109,7 @@ std::string counter_table(const CounterInfo* begin, const CounterInfo* end) {
 std::string cluster_reference() { return reference(cluster_model(), "Cluster file", "cluster"); }
 std::string job_reference() { return reference(job_model(), "Jobs", "job"); }
 std::string profile_reference() { return reference(profile_model(), "Profiles", "profile"); }
+std::string nic_reference() { return reference(nic_model(), "NICs", "nic"); }
 
 std::string counter_reference() {
   return "# Counters\n\n<!-- Printed by `nbx docs counters`; change dataplane/stats/counters.def instead. -->\n\n"

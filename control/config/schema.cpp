@@ -130,5 +130,6 @@ std::string schema(const Model& model, const std::string& title) {
 std::string cluster_schema() { return schema(cluster_model(), "NeuronaBox cluster file"); }
 std::string job_schema() { return schema(job_model(), "NeuronaBox job"); }
 std::string profile_schema() { return schema(profile_model(), "NeuronaBox profile"); }
+std::string nic_schema() { return schema(nic_model(), "NeuronaBox NIC"); }
 
 }  // namespace nbx::config

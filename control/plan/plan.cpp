@@ -159,6 +159,7 @@ pipeline::StaticRegion make_region(const config::Region& region) {
 
 pipeline::GhostPlan make_ghost(const config::Ghost& ghost, const config::Port& port, const ClusterConfig& config) {
   pipeline::GhostPlan out;
+  out.nic = ghost.behaviour;
   out.identity.name = *ghost.name;
   out.identity.mac = **ghost.mac;
   for (const auto& address : ghost.addresses) {

@@ -58,6 +58,7 @@ struct StaticRegion {
 
 struct GhostPlan {
   ghost::Identity identity;
+  rdma::Nic nic;
   ghost::QpDefaults defaults;
   std::vector<ghost::PersonalityOptions> personalities;
   std::vector<StaticRegion> regions;

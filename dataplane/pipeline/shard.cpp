@@ -73,7 +73,7 @@ class Shard::State final : public EmulatedNetwork::User,
     }
     for (std::uint32_t i = 0; i < plan.ghosts.size(); ++i) {
       const GhostId id{i};
-      transport_.add_ghost(id);
+      transport_.add_ghost(id, plan.ghosts[i].nic);
       personalities_.push_back(make_personalities(id));
     }
     if (environment.ensemble && !plan.ghosts.empty()) {

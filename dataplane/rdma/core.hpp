@@ -11,6 +11,7 @@ namespace nbx::rdma {
 
 /// What the transport keeps per ghost.
 struct GhostState {
+  Nic nic;
   MemoryTable memory;
   Psn gsi_psn{};
   std::uint32_t qps_created = 0;

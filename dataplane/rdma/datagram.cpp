@@ -90,7 +90,8 @@ bool Datagram::send_packet(QueuePair& qp, const Wqe& wqe, const UdDestination& t
                             .dest_qpn = to.qpn,
                             .psn = qp.requester.next,
                             .pkey = qp.attr().pkey,
-                            .solicited = wqe.solicited};
+                            .solicited = wqe.solicited,
+                            .mig_req = qp.nic().mig_req};
   Packet packet{core_, qp.ghost(), encapsulation, bth, wqe.local.length};
   if (!packet) {
     return false;
@@ -189,7 +190,8 @@ Drop Datagram::receive_mad(GhostId ghost, const Frame& frame, Instant now) noexc
 bool Datagram::send_mad(GhostId ghost, const wire::Path& path, ConstBytes mad, Instant now) noexcept {
   Psn& psn = core_.ghost(ghost).gsi_psn;
   const wire::Encapsulation encapsulation{path};
-  const wire::BthFields bth{.opcode = wire::Opcode::ud_send_only, .dest_qpn = gsi_qpn, .psn = psn};
+  const wire::BthFields bth{
+      .opcode = wire::Opcode::ud_send_only, .dest_qpn = gsi_qpn, .psn = psn, .mig_req = core_.ghost(ghost).nic.mig_req};
   Packet packet{core_, ghost, encapsulation, bth, mad.size()};
   if (!packet) {
     return false;

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "base/list.hpp"
+#include "rdma/nic.hpp"
 #include "rdma/rate_limiter.hpp"
 #include "rdma/transport.hpp"
 #include "wire/build.hpp"
@@ -85,7 +86,8 @@ struct UdDestination {
 };
 
 struct RequesterState {
-  enum class Waiting : std::uint8_t { nothing, acknowledgement, receiver };  // receiver: after RNR NAK
+  /// pause: after an RNR NAK, or before the NIC reacts to a NAK.
+  enum class Waiting : std::uint8_t { nothing, acknowledgement, pause };
 
   Ring<Wqe> wqes;
   std::unique_ptr<UdDestination[]> destinations;  // UD: parallel to wqes
@@ -104,6 +106,8 @@ struct RequesterState {
   std::uint8_t rnr_retries_left = 0;
   Waiting waiting = Waiting::nothing;
   Instant deadline{};
+  AdaptiveTimeout adaptive;  // with Nic::adaptive
+  Instant progress{};        // the last one, or when waiting for one began
 };
 
 /// A READ or atomic that was accepted: what is still to be answered, and what a duplicate gets (9.7.5.1).
@@ -136,11 +140,13 @@ struct ResponderState {
   Message message = Message::none;  // under way
   bool gap = false;                 // a NAK was sent for `expected`: no other until it comes
   bool broken = false;              // UC: the rest of a message is to be dropped
+  std::uint32_t unanswered = 0;     // request packets since the last acknowledgement was owed
   bool ack_pending = false;
   bool nak_pending = false;
   std::uint8_t nak_syndrome = 0;
   Psn ack_psn;
   Psn nak_psn;
+  Instant nak_due{};
   std::uint64_t nak_after = 0;  // follows the responses of the READs accepted before this one
   // The message under way
   std::uint64_t address = 0;
@@ -163,7 +169,8 @@ struct QpLink : ListNode {};    // among all queue pairs
 
 class QueuePair final : public Qp, public TurnLink, public QpLink, public TimerNode {
  public:
-  QueuePair(GhostId ghost, std::uint32_t number, const QpAttr& attr, QpUser& user) : user_(&user) {
+  QueuePair(GhostId ghost, std::uint32_t number, const QpAttr& attr, const Nic& nic, QpUser& user)
+      : user_(&user), nic_(&nic) {
     attr_ = attr;
     ghost_ = ghost;
     number_ = number;
@@ -178,6 +185,7 @@ class QueuePair final : public Qp, public TurnLink, public QpLink, public TimerN
   [[nodiscard]] QpAttr& attributes() noexcept { return attr_; }
   [[nodiscard]] QpStats& statistics() noexcept { return stats_; }
   [[nodiscard]] QpUser& user() noexcept { return *user_; }
+  [[nodiscard]] const Nic& nic() const noexcept { return *nic_; }
   void set_state(QpState state) noexcept { state_ = state; }
 
   /// Packets that `length` bytes take; a message without payload takes one.
@@ -194,11 +202,13 @@ class QueuePair final : public Qp, public TurnLink, public QpLink, public TimerN
   wire::Encapsulation encapsulation;
   Instant next_cnp{};                    // not before; where an interval is a queue pair's own
   std::unique_ptr<RateLimiter> limiter;  // none: as fast as the window allows
+  std::unique_ptr<Wakeup> nak_wakeup;    // with Nic::nak_latency
   std::uint8_t mtu_shift = 10;
   bool destroyed = false;
 
  private:
   QpUser* user_;
+  const Nic* nic_;
 };
 
 }  // namespace nbx::rdma

@@ -6,7 +6,7 @@
 namespace nbx::rdma {
 
 RateLimiter::RateLimiter(const RateLimit& limit, QueuePair& qp, QpStats& stats) noexcept
-    : qp_(qp), stats_(stats), pacer_(limit.line, credit_bytes) {
+    : Wakeup(qp), stats_(stats), pacer_(limit.line, credit_bytes) {
   if (limit.dcqcn) {
     reaction_.emplace(*limit.dcqcn, limit.line);
     pacer_.set_rate(reaction_->current_rate(), {});

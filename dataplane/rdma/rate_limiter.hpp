@@ -8,18 +8,16 @@
 #include "cc/pacer.hpp"
 #include "rdma/rate_trace.hpp"
 #include "rdma/transport.hpp"
+#include "rdma/wakeup.hpp"
 
 namespace nbx::rdma {
 
-class QueuePair;
-
 /// The node is armed while a packet waits for its time.
-class RateLimiter final : public TimerNode, private cc::DcqcnTrace {
+class RateLimiter final : public Wakeup, private cc::DcqcnTrace {
  public:
   /// `limit` and `stats` outlive it.
   RateLimiter(const RateLimit& limit, QueuePair& qp, QpStats& stats) noexcept;
 
-  [[nodiscard]] QueuePair& qp() const noexcept { return qp_; }
   /// When the next packet may start; not later than `now`: at once.
   [[nodiscard]] Instant next_start(Instant now) noexcept;
   void sent(std::uint32_t frame_bytes, Instant now) noexcept;
@@ -34,7 +32,6 @@ class RateLimiter final : public TimerNode, private cc::DcqcnTrace {
   // How far a turn that comes late may catch up: more would be a burst that no NIC sends.
   static constexpr std::uint32_t credit_bytes = 4 * 4096;
 
-  QueuePair& qp_;
   QpStats& stats_;
   cc::Pacer pacer_;
   std::optional<cc::ReactionPoint> reaction_;

@@ -155,7 +155,7 @@ bool Requester::transmit(QueuePair& qp, Instant now) noexcept {
   return false;
 }
 
-// Why the next packet has to wait: for the receiver after RNR NAK, for the window, for fenced or too many READs and
+// Why the next packet has to wait: for the end of a pause, for the window, for fenced or too many READs and
 // atomics, for credits.
 bool Requester::may_send(const QueuePair& qp, const Wqe& wqe) const noexcept {
   if (!qp.reliable()) {
@@ -163,7 +163,7 @@ bool Requester::may_send(const QueuePair& qp, const Wqe& wqe) const noexcept {
   }
   const RequesterState& state = qp.requester;
   const std::uint32_t window = std::max(qp.attr().max_outstanding_packets, 1U);
-  if (state.waiting == Waiting::receiver || state.in_flight >= window) {
+  if (state.waiting == Waiting::pause || state.in_flight >= window) {
     return false;
   }
   const std::uint32_t psns = wqe.opcode == WrOpcode::rdma_read ? offset(wqe.end(), state.next) : 1;
@@ -206,16 +206,20 @@ bool Requester::send_packet(QueuePair& qp, Wqe& wqe, Instant now) noexcept {
     opcode |= uc_opcode_bit;
   }
   const wire::OpcodeTraits& op = wire::traits(opcode);
-  // AckReq at the end of each message, twice per window, and whenever the next packet has to wait for the answer.
-  const std::uint32_t window = qp.attr().max_outstanding_packets;
+  // AckReq at the end of each message, twice per window or as the NIC does, and whenever the next packet has to wait
+  // for the answer.
+  const std::uint32_t half_window = qp.attr().max_outstanding_packets / 2;
+  const std::uint32_t every =
+      qp.nic().ack_request_every == 0 ? half_window : std::min(half_window, qp.nic().ack_request_every);
   const bool limited = wqe.needs_receive() && beyond_credit(state);
-  const bool ack_request = qp.reliable() && (op.ends() || limited || state.unrequested + 1 >= window / 2);
+  const bool ack_request = qp.reliable() && (op.ends() || limited || state.unrequested + 1 >= every);
   const wire::BthFields bth{.opcode = static_cast<wire::Opcode>(opcode),
                             .dest_qpn = qp.attr().dest_qpn,
                             .psn = state.next,
                             .pkey = qp.attr().pkey,
                             .solicited = wqe.solicited && op.ends(),
-                            .ack_request = ack_request};
+                            .ack_request = ack_request,
+                            .mig_req = qp.nic().mig_req};
   Packet packet{core_, qp.ghost(), qp.encapsulation, bth, size};
   if (!packet) {
     return false;
@@ -249,6 +253,9 @@ void Requester::packet_sent(QueuePair& qp, const Wqe& wqe, std::uint32_t payload
       core_.complete_send(qp, WcStatus::success, now);
     }
     return;
+  }
+  if (state.sent == state.unacknowledged) {
+    state.progress = now;
   }
   if (offset(state.next, state.unacknowledged) > offset(state.sent, state.unacknowledged)) {
     state.sent = state.next;
@@ -330,7 +337,7 @@ Drop Requester::receive_nak(QueuePair& qp, const wire::Parsed& packet, Instant n
   if (status == WcStatus::success || implied == Implied::response_missing) {
     // The peer reports a gap once: only a copy of that report finds nothing sent since.
     qp.requester.retrying = qp.requester.retrying && qp.requester.next == qp.requester.unacknowledged;
-    retry(qp, now);
+    retry(qp, now, qp.nic().retransmission_latency);
   } else if (qp.state() == QpState::rts) {
     fail_oldest(qp, status, now);
   }
@@ -343,7 +350,7 @@ Drop Requester::receive_rnr_nak(QueuePair& qp, const wire::Parsed& packet, Insta
   ++qp.statistics().rnr_nak_rx;
   core_.counters.count(Counter::rnr_naks_received);
   acknowledge_before(qp, packet.psn, now);
-  if (qp.state() != QpState::rts || state.waiting == Waiting::receiver) {
+  if (qp.state() != QpState::rts || state.waiting == Waiting::pause) {
     return Drop::none;
   }
   constexpr std::uint8_t without_limit = 7;
@@ -357,7 +364,7 @@ Drop Requester::receive_rnr_nak(QueuePair& qp, const wire::Parsed& packet, Insta
   }
   rewind(qp);
   state.retrying = false;
-  wait_until(qp, Waiting::receiver, now + rnr_timer(packet.syndrome & wire::syndrome::value_mask));
+  wait_until(qp, Waiting::pause, now + rnr_timer(packet.syndrome & wire::syndrome::value_mask));
   return Drop::none;
 }
 
@@ -472,6 +479,10 @@ void Requester::advance(QueuePair& qp, Psn to, std::uint32_t packets, std::uint3
   state.retries_left = qp.attr().retry_cnt;
   state.rnr_retries_left = qp.attr().rnr_retry;
   state.waiting = Waiting::nothing;
+  state.progress = now;
+  if (qp.nic().adaptive) {
+    state.adaptive.on_progress(*qp.nic().adaptive);
+  }
   restart_timer(qp, now);
 }
 
@@ -491,26 +502,41 @@ void Requester::note_credit(QueuePair& qp, std::uint8_t syndrome, std::uint32_t 
 Drop Requester::implied_nak(QueuePair& qp, Instant now) noexcept {
   if (qp.state() == QpState::rts && !qp.requester.retrying) {
     core_.counters.count(Counter::implied_nak_seq_err);
-    retry(qp, now);
+    retry(qp, now, qp.nic().retransmission_latency);
   }
   return Drop::response_out_of_order;
 }
 
-// Once per loss: what is still on its way from before the retry must not start another.
-void Requester::retry(QueuePair& qp, Instant now) noexcept {
+// The adaptive timer's retries are limited by the time without progress, at least one timeout.
+bool Requester::exhausted(const QueuePair& qp, Instant now) noexcept {
+  return qp.nic().adaptive ? now >= qp.requester.progress + total_timeout(qp) : qp.requester.retries_left == 0;
+}
+
+Duration Requester::total_timeout(const QueuePair& qp) noexcept {
+  const AdaptiveTimer& timer = *qp.nic().adaptive;
+  return timer.total_timeout ? timer.time_base * (std::int64_t{1} << *timer.total_timeout)
+                             : ack_timeout(qp.attr().timeout) * std::max<std::int64_t>(qp.attr().retry_cnt, 1);
+}
+
+// Once per loss: what is still on its way from before the retry must not start another. Begins after `latency`.
+void Requester::retry(QueuePair& qp, Instant now, Duration latency) noexcept {
   RequesterState& state = qp.requester;
-  if (qp.state() != QpState::rts || state.retrying || state.waiting == Waiting::receiver) {
+  if (qp.state() != QpState::rts || state.retrying || state.waiting == Waiting::pause) {
     return;
   }
-  if (state.retries_left == 0) {
+  if (exhausted(qp, now)) {
     core_.counters.count(Counter::retries_exceeded);
     fail_oldest(qp, WcStatus::retry_exc_err, now);
     return;
   }
-  --state.retries_left;
+  state.retries_left -= state.retries_left == 0 ? 0 : 1;
   state.retrying = true;
   rewind(qp);
-  restart_timer(qp, now);
+  if (latency > Duration::zero()) {
+    wait_until(qp, Waiting::pause, now + latency);
+  } else {
+    restart_timer(qp, now);
+  }
 }
 
 void Requester::rewind(QueuePair& qp) noexcept {
@@ -538,14 +564,17 @@ void Requester::expire(QueuePair& qp, Instant now) noexcept {
   }
   const Waiting waited = state.waiting;
   state.waiting = Waiting::nothing;
-  if (waited == Waiting::receiver) {
+  if (waited == Waiting::pause) {
     core_.activate(qp);
     return;
   }
   ++qp.statistics().timeouts;
   core_.counters.count(Counter::local_ack_timeout_err);
   state.retrying = false;
-  retry(qp, now);
+  if (qp.nic().adaptive) {
+    state.adaptive.on_timeout(*qp.nic().adaptive);
+  }
+  retry(qp, now, {});
 }
 
 // 9.7.6.1.3: the timer runs while packets are outstanding, and starts anew with each sign of progress.
@@ -555,7 +584,13 @@ void Requester::restart_timer(QueuePair& qp, Instant now) noexcept {
     state.waiting = Waiting::nothing;
     return;
   }
-  wait_until(qp, Waiting::acknowledgement, now + ack_timeout(qp.attr().timeout));
+  const Duration timeout = ack_timeout(qp.attr().timeout);
+  Instant deadline = now + timeout * qp.nic().timeout_factor;
+  if (qp.nic().adaptive) {
+    deadline = std::min(now + std::min(state.adaptive.current(*qp.nic().adaptive), timeout),
+                        state.progress + total_timeout(qp));
+  }
+  wait_until(qp, Waiting::acknowledgement, deadline);
 }
 
 // The wheel is touched only when the node is not armed or armed too late; expire() sees to the rest.

@@ -38,7 +38,9 @@ class Requester {
   void complete(QueuePair& qp, Instant now) noexcept;
   void note_credit(QueuePair& qp, std::uint8_t syndrome, std::uint32_t msn) noexcept;
   Drop implied_nak(QueuePair& qp, Instant now) noexcept;
-  void retry(QueuePair& qp, Instant now) noexcept;
+  [[nodiscard]] static bool exhausted(const QueuePair& qp, Instant now) noexcept;
+  [[nodiscard]] static Duration total_timeout(const QueuePair& qp) noexcept;
+  void retry(QueuePair& qp, Instant now, Duration latency) noexcept;
   void rewind(QueuePair& qp) noexcept;
   void fail_oldest(QueuePair& qp, WcStatus status, Instant now) noexcept;
   void restart_timer(QueuePair& qp, Instant now) noexcept;

@@ -56,7 +56,7 @@ Drop Responder::receive_reliable(QueuePair& qp, const Request& request, Instant 
     return duplicate(qp, request);
   }
   if (distance > 0) {
-    return ahead(qp);
+    return ahead(qp, now);
   }
   if (request.answer != 0) {
     return answer_event(qp, request, now);
@@ -68,7 +68,8 @@ Drop Responder::receive_reliable(QueuePair& qp, const Request& request, Instant 
   state.gap = false;
   state.expected =
       psn.plus(request.op.operation == wire::Operation::rdma_read_request ? qp.packets(request.dma_length) : 1);
-  if (request.packet.ack_requested && !request.reads()) {
+  const bool due = qp.nic().ack_every != 0 && ++state.unanswered >= qp.nic().ack_every;
+  if ((request.packet.ack_requested || due) && !request.reads()) {
     owe_ack(qp, psn);
   }
   execute(qp, request, now);
@@ -383,13 +384,13 @@ ReadAtomic& Responder::accept_read(QueuePair& qp, const Request& request) noexce
 }
 
 // Ahead of the expected PSN: something was lost. One NAK per gap (9.7.5.2): a second would start a second retry.
-Drop Responder::ahead(QueuePair& qp) noexcept {
+Drop Responder::ahead(QueuePair& qp, Instant now) noexcept {
   ResponderState& state = qp.responder;
   ++qp.statistics().frame_sequence_error;
   core_.counters.count(Counter::out_of_sequence);
   if (!state.gap) {
     state.gap = true;
-    owe_nak(qp, state.expected, wire::syndrome::nak_psn_sequence_error);
+    owe_nak(qp, state.expected, wire::syndrome::nak_psn_sequence_error, now);
   }
   return Drop::out_of_seq_request;
 }
@@ -447,7 +448,7 @@ Drop Responder::answer_event(QueuePair& qp, const Request& request, Instant now)
   switch (request.answer) {
     case wire::syndrome::nak_psn_sequence_error:
       qp.responder.gap = true;
-      owe_nak(qp, psn, request.answer);
+      owe_nak(qp, psn, request.answer, now);
       break;
     case wire::syndrome::nak_invalid_request:
       refuse(qp, psn, Drop::request_invalid, now);
@@ -468,7 +469,7 @@ Drop Responder::answer_event(QueuePair& qp, const Request& request, Instant now)
 Drop Responder::refuse(QueuePair& qp, Psn psn, Drop why, Instant now) noexcept {
   if (why == Drop::receive_missing) {
     qp.responder.gap = true;
-    owe_nak(qp, psn, wire::syndrome::rnr_nak | (qp.attr().min_rnr_timer & wire::syndrome::value_mask));
+    owe_nak(qp, psn, wire::syndrome::rnr_nak | (qp.attr().min_rnr_timer & wire::syndrome::value_mask), now);
     return why;
   }
   std::uint8_t syndrome = wire::syndrome::nak_invalid_request;
@@ -480,7 +481,7 @@ Drop Responder::refuse(QueuePair& qp, Psn psn, Drop why, Instant now) noexcept {
     syndrome = wire::syndrome::nak_remote_operational_error;
     status = WcStatus::rem_op_err;
   }
-  owe_nak(qp, psn, syndrome);
+  owe_nak(qp, psn, syndrome, now);
   ++qp.statistics().message_fail;
   if (qp.responder.message == Message::send) {
     core_.complete_receive(qp, {.status = status, .opcode = WcOpcode::recv}, now);
@@ -492,17 +493,20 @@ Drop Responder::refuse(QueuePair& qp, Psn psn, Drop why, Instant now) noexcept {
 void Responder::owe_ack(QueuePair& qp, Psn psn) noexcept {
   qp.responder.ack_pending = true;
   qp.responder.ack_psn = psn;
+  qp.responder.unanswered = 0;
   core_.activate(qp);
 }
 
-// A NAK acknowledges everything before it, and one for a later PSN makes an earlier one moot.
-void Responder::owe_nak(QueuePair& qp, Psn psn, std::uint8_t syndrome) noexcept {
+// A NAK acknowledges everything before it, and one for a later PSN makes an earlier one moot. A NIC may need time to
+// report a gap.
+void Responder::owe_nak(QueuePair& qp, Psn psn, std::uint8_t syndrome, Instant now) noexcept {
   ResponderState& state = qp.responder;
   state.ack_pending = false;
   state.nak_pending = true;
   state.nak_psn = psn;
   state.nak_syndrome = syndrome;
   state.nak_after = state.reads_accepted;
+  state.nak_due = syndrome == wire::syndrome::nak_psn_sequence_error ? now + qp.nic().nak_latency : now;
   core_.activate(qp);
 }
 
@@ -525,6 +529,10 @@ bool Responder::respond(QueuePair& qp, Instant now) noexcept {
       ++i;
     }
     if (state.nak_pending && i >= state.nak_after) {
+      if (now < state.nak_due) {
+        core_.wheel.arm(*qp.nak_wakeup, state.nak_due);
+        return false;
+      }
       if (!send_acknowledge(qp, state.nak_psn, state.nak_syndrome, now)) {
         return true;
       }
@@ -550,8 +558,11 @@ std::uint8_t Responder::ack_syndrome(QueuePair& qp) const noexcept {
 }
 
 bool Responder::send_acknowledge(QueuePair& qp, Psn psn, std::uint8_t syndrome, Instant now) noexcept {
-  const wire::BthFields bth{
-      .opcode = wire::Opcode::rc_acknowledge, .dest_qpn = qp.attr().dest_qpn, .psn = psn, .pkey = qp.attr().pkey};
+  const wire::BthFields bth{.opcode = wire::Opcode::rc_acknowledge,
+                            .dest_qpn = qp.attr().dest_qpn,
+                            .psn = psn,
+                            .pkey = qp.attr().pkey,
+                            .mig_req = qp.nic().mig_req};
   Packet packet{core_, qp.ghost(), qp.encapsulation, bth, 0};
   if (!packet) {
     return false;
@@ -592,7 +603,10 @@ bool Responder::send_response(QueuePair& qp, ReadAtomic& read, Instant now) noex
       wire::Opcode::rc_rdma_read_response_middle, wire::Opcode::rc_rdma_read_response_last};
   const std::uint32_t left = qp.packets(read.remaining);
   const auto where = position(read.emitted, read.emitted + left);
-  wire::BthFields bth{.dest_qpn = qp.attr().dest_qpn, .psn = read.start.plus(read.emitted), .pkey = qp.attr().pkey};
+  wire::BthFields bth{.dest_qpn = qp.attr().dest_qpn,
+                      .psn = read.start.plus(read.emitted),
+                      .pkey = qp.attr().pkey,
+                      .mig_req = qp.nic().mig_req};
   bth.opcode = read.atomic ? wire::Opcode::rc_atomic_acknowledge : read_opcodes[static_cast<std::size_t>(where)];
   Packet packet{core_, qp.ghost(), qp.encapsulation, bth, size};
   if (!packet) {

@@ -59,7 +59,7 @@ class Responder {
   void execute_atomic(QueuePair& qp, const Request& request, Instant now) noexcept;
   void finish_message(QueuePair& qp, const Request& request, Instant now) noexcept;
 
-  Drop ahead(QueuePair& qp) noexcept;
+  Drop ahead(QueuePair& qp, Instant now) noexcept;
   Drop duplicate(QueuePair& qp, const Request& request) noexcept;
   void replay(QueuePair& qp, const Request& request, ReadAtomic& read) noexcept;
   Drop answer_event(QueuePair& qp, const Request& request, Instant now) noexcept;
@@ -67,7 +67,7 @@ class Responder {
 
   ReadAtomic& accept_read(QueuePair& qp, const Request& request) noexcept;
   void owe_ack(QueuePair& qp, Psn psn) noexcept;
-  void owe_nak(QueuePair& qp, Psn psn, std::uint8_t syndrome) noexcept;
+  void owe_nak(QueuePair& qp, Psn psn, std::uint8_t syndrome, Instant now) noexcept;
   void owe_response(QueuePair& qp, ReadAtomic& read) noexcept;
   [[nodiscard]] std::uint8_t ack_syndrome(QueuePair& qp) const noexcept;
   bool send_response(QueuePair& qp, ReadAtomic& read, Instant now) noexcept;

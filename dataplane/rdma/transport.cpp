@@ -52,19 +52,20 @@ class Transport::State final : public TimerClient {
   void on_timer(TimerNode& node, Instant now) noexcept override {
     requester.expire(static_cast<QueuePair&>(node), now);
   }
-  /// Of the rate limiters.
-  struct Pacing final : TimerClient {
-    explicit Pacing(Core& core_) : core(core_) {}
+  /// Of the nodes that only wait for a turn.
+  struct Wakeups final : TimerClient {
+    explicit Wakeups(Core& core_) : core(core_) {}
     void on_timer(TimerNode& node, Instant /*now*/) noexcept override {
-      core.activate(static_cast<RateLimiter&>(node).qp());
+      core.activate(static_cast<Wakeup&>(node).qp());
     }
     Core& core;
   };
 
   Drop dispatch(const Frame& frame, GhostId ghost, Instant now) noexcept;
+  Drop receive_request(QueuePair& qp, const Frame& frame, Instant now) noexcept;
   static void adopt_peer(QueuePair& qp, const wire::Parsed& packet) noexcept;
   [[nodiscard]] Drop admit(const QueuePair& qp, const Frame& frame) const noexcept;
-  void answer_congestion(QueuePair& qp, const Frame& frame, Instant now) noexcept;
+  void send_cnp(QueuePair& qp, const Frame& frame, Instant now) noexcept;
   [[nodiscard]] Instant& next_cnp(QueuePair& qp, const IpAddress& peer) noexcept;
   void on_cnp(QueuePair& qp, Instant now) noexcept;
   bool take_turn(QueuePair& qp, Instant now) noexcept;
@@ -74,6 +75,9 @@ class Transport::State final : public TimerClient {
     if (qp.limiter != nullptr) {
       core.wheel.cancel(*qp.limiter);
     }
+    if (qp.nak_wakeup != nullptr) {
+      core.wheel.cancel(*qp.nak_wakeup);
+    }
   }
   void release(QueuePair& qp) noexcept;
 
@@ -81,9 +85,9 @@ class Transport::State final : public TimerClient {
   Requester requester{core};
   Responder responder{core};
   Datagram datagram{core};
-  Pacing pacing{core};
-  // Of scopes wider than a queue pair. Peers share a slot when their hashes meet.
-  std::vector<Instant> next_cnp_by_peer = std::vector<Instant>(core.config.cnp_scope == cc::CnpScope::ip ? 4096 : 1);
+  Wakeups wakeups{core};
+  // Of scopes wider than a queue pair, by peer and ghost, or by ghost. They share a slot when their hashes meet.
+  std::vector<Instant> shared_next_cnp = std::vector<Instant>(4096);
   List<QpLink> all;          // in order of creation; owns the queue pairs
   List<TurnLink> destroyed;  // to be released in the next progress()
 };
@@ -95,9 +99,9 @@ Transport::~Transport() = default;
 
 // ---- control
 
-void Transport::add_ghost(GhostId id) {
+void Transport::add_ghost(GhostId id, const Nic& nic) {
   NBX_CHECK(index(id) == state_->core.ghosts.size());
-  state_->core.ghosts.emplace_back();
+  state_->core.ghosts.emplace_back().nic = nic;
 }
 
 MemoryTable& Transport::memory(GhostId id) { return state_->core.ghost(id).memory; }
@@ -123,11 +127,19 @@ Qp* Transport::create_qp(GhostId ghost, const QpAttr& attr, QpUser& user) {
   if (!state_->choose_qpn(ghost, created.qpn)) {
     return nullptr;
   }
-  auto* qp = new QueuePair(ghost, ++state_->core.ghost(ghost).qps_created, created, user);
+  const Nic& nic = state_->core.ghost(ghost).nic;
+  auto* qp = new QueuePair(ghost, ++state_->core.ghost(ghost).qps_created, created, nic, user);
   qp->client = state_.get();
   if (const auto& limit = state_->core.config.rate_limit) {
     qp->limiter = std::make_unique<RateLimiter>(*limit, *qp, qp->statistics());
-    qp->limiter->client = &state_->pacing;
+    qp->limiter->client = &state_->wakeups;
+  }
+  if (nic.nak_latency > Duration::zero()) {
+    qp->nak_wakeup = std::make_unique<Wakeup>(*qp);
+    qp->nak_wakeup->client = &state_->wakeups;
+  }
+  if (nic.adaptive) {
+    qp->requester.adaptive.start(*nic.adaptive, created.qpn.value);
   }
   state_->all.push_back(*qp);
   state_->core.table.insert(ghost, created.qpn, *qp);
@@ -277,7 +289,9 @@ Drop Transport::State::dispatch(const Frame& frame, GhostId ghost, Instant now) 
     return Drop::none;
   }
   if ((frame.parsed.traffic_class & wire::ecn::mask) == wire::ecn::ce) {
-    answer_congestion(*qp, frame, now);
+    core.counters.count(Counter::np_ecn_marked_roce_packets);
+    ++qp->statistics().ecn_ce_rx;
+    send_cnp(*qp, frame, now);
   }
   if (qp->attr().type == QpType::ud) {
     return datagram.receive(*qp, frame, now);
@@ -294,9 +308,19 @@ Drop Transport::State::dispatch(const Frame& frame, GhostId ghost, Instant now) 
     case wire::Operation::compare_swap:
     case wire::Operation::fetch_add:
     case wire::Operation::congestion_notification:
-      return responder.receive(*qp, frame, now);
+      return receive_request(*qp, frame, now);
   }
   return Drop::none;
+}
+
+// Some NICs take a gap for congestion, too.
+Drop Transport::State::receive_request(QueuePair& qp, const Frame& frame, Instant now) noexcept {
+  const bool known_gap = qp.responder.gap;
+  const Drop drop = responder.receive(qp, frame, now);
+  if (drop == Drop::out_of_seq_request && !known_gap && qp.nic().cnp_on_nak) {
+    send_cnp(qp, frame, now);
+  }
+  return drop;
 }
 
 // A queue pair of attr.adopt_peer becomes what its first packet is, and learns the path MTU (256 to 4096) from its
@@ -340,18 +364,18 @@ Drop Transport::State::admit(const QueuePair& qp, const Frame& frame) const noex
 }
 
 Instant& Transport::State::next_cnp(QueuePair& qp, const IpAddress& peer) noexcept {
-  if (core.config.cnp_scope == cc::CnpScope::qp) {
+  const cc::CnpScope scope = qp.nic().cnp_scope.value_or(core.config.cnp_scope);
+  if (scope == cc::CnpScope::qp) {
     return qp.next_cnp;
   }
-  return next_cnp_by_peer[hash_value(peer) % next_cnp_by_peer.size()];
+  const std::size_t key = scope == cc::CnpScope::ip ? hash_value(peer) : 0;
+  return shared_next_cnp[(key + index(qp.ghost())) % shared_next_cnp.size()];
 }
 
 // The notification point of A17.9: one CNP per interval.
-void Transport::State::answer_congestion(QueuePair& qp, const Frame& frame, Instant now) noexcept {
-  core.counters.count(Counter::np_ecn_marked_roce_packets);
-  ++qp.statistics().ecn_ce_rx;
+void Transport::State::send_cnp(QueuePair& qp, const Frame& frame, Instant now) noexcept {
   Instant& next = next_cnp(qp, wire::source_ip(frame.bytes(), frame.parsed));
-  if (!core.config.send_cnp || now < next) {
+  if (!qp.nic().send_cnp.value_or(core.config.send_cnp) || now < next) {
     return;
   }
   const bool datagram_from = qp.attr().type == QpType::ud;
@@ -369,7 +393,7 @@ void Transport::State::answer_congestion(QueuePair& qp, const Frame& frame, Inst
   }
   std::fill(cnp.payload().begin(), cnp.payload().end(), std::byte{0});
   cnp.send(now);
-  next = now + core.config.cnp_interval;
+  next = now + qp.nic().cnp_interval.value_or(core.config.cnp_interval);
   ++qp.statistics().cnp_tx;
   core.counters.count(Counter::np_cnp_sent);
 }

@@ -9,6 +9,7 @@
 #include "cc/params.hpp"
 #include "frame/pool.hpp"
 #include "rdma/memory.hpp"
+#include "rdma/nic.hpp"
 #include "rdma/verbs.hpp"
 #include "stats/counters.hpp"
 #include "timer/wheel.hpp"
@@ -100,8 +101,8 @@ class Transport {
   Transport& operator=(Transport&&) = delete;
 
   // Control: may allocate.
-  /// Adds a ghost; ids are dense, from 0.
-  void add_ghost(GhostId id);
+  /// Adds a ghost with that NIC; ids are dense, from 0.
+  void add_ghost(GhostId id, const Nic& nic = {});
   [[nodiscard]] MemoryTable& memory(GhostId id);
   void set_mad_handler(MadHandler* handler);
   void set_observer(DeliveryObserver* observer);

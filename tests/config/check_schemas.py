@@ -11,7 +11,7 @@ import yaml
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-REJECTED = ["keys", "units", "rules", "neither"]     # of bad/; the others pass or are no YAML
+REJECTED = ["keys", "units", "rules", "neither", "nic-keys"]     # of bad/; the others pass or are no YAML
 
 
 class CoreLoader(yaml.SafeLoader):
@@ -34,12 +34,12 @@ def validator(kind):
     return jsonschema.Draft7Validator(schema)
 
 
-VALIDATORS = {kind: validator(kind) for kind in ("cluster", "profile", "job")}
+VALIDATORS = {kind: validator(kind) for kind in ("cluster", "profile", "job", "nic")}
 
 
 def mistakes(path):
     content = yaml.load(path.read_text(), CoreLoader)
-    kind = next((kind for kind in ("cluster", "job") if kind in content), "profile")
+    kind = next((kind for kind in ("cluster", "job", "nic") if kind in content), "profile")
     return [f"{path}: {'/'.join(map(str, error.absolute_path))}: {error.message[:200]}"
             for error in VALIDATORS[kind].iter_errors(content)]
 

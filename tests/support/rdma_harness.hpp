@@ -175,11 +175,11 @@ struct Recorder final : rdma::QpUser {
 struct Endpoint {
   static constexpr GhostId ghost{0};
 
-  explicit Endpoint(const rdma::TransportConfig& config = {}, std::size_t frames = 512)
+  explicit Endpoint(const rdma::TransportConfig& config = {}, std::size_t frames = 512, const rdma::Nic& nic = {})
       : source(frames, 4400),
         pool(std::make_unique<FramePool>(source)),
         transport(std::make_unique<rdma::Transport>(config, *pool, wheel, counters, out)) {
-    transport->add_ghost(ghost);
+    transport->add_ghost(ghost, nic);
   }
   ~Endpoint() {
     transport.reset();
@@ -272,8 +272,9 @@ class Dialogue {
     return attr;
   }
 
-  explicit Dialogue(const rdma::QpAttr& attr = default_attr(), const rdma::TransportConfig& config = {})
-      : endpoint(config), attributes(attr) {
+  explicit Dialogue(const rdma::QpAttr& attr = default_attr(), const rdma::TransportConfig& config = {},
+                    const rdma::Nic& nic = {})
+      : endpoint(config, 512, nic), attributes(attr) {
     region =
         endpoint.transport->memory(Endpoint::ghost)
             .add({.addr = base, .length = 1 << 16, .key = key, .access = all_access, .backing = rdma::Backing::memory});

@@ -12,6 +12,7 @@
 #include "config/generate.hpp"
 #include "config/job.hpp"
 #include "config/load.hpp"
+#include "config/nic.hpp"
 
 namespace nbx::config {
 namespace {
@@ -96,6 +97,19 @@ TEST(ConfigFiles, ShippedJobsPass) {
   }
 }
 
+TEST(ConfigFiles, ShippedNicsPass) {
+  const std::vector<std::string> names = shipped_nics();
+  for (const char* name : {"ib-spec", "rxe", "connectx-5"}) {
+    EXPECT_NE(std::find(names.begin(), names.end(), name), names.end()) << name;
+  }
+  for (const std::string& name : names) {
+    const LoadedNic loaded = load_nic(shipped_nics_folder() + "/" + name + ".yaml");
+    EXPECT_TRUE(loaded.ok()) << name;
+    EXPECT_EQ(loaded.nic.name, name);
+    EXPECT_FALSE(loaded.nic.description.empty()) << name;
+  }
+}
+
 TEST(ConfigFiles, JsonSaysTheSame) {
   fs::current_path(files / "bad");
   EXPECT_EQ(check({"neither.yaml"}, true).out, content("neither.json"));
@@ -113,6 +127,8 @@ TEST(Generated, IsCurrent) {
       {"profiles/schema/cluster.schema.json", cluster_schema()},
       {"profiles/schema/job.schema.json", job_schema()},
       {"profiles/schema/profile.schema.json", profile_schema()},
+      {"profiles/schema/nic.schema.json", nic_schema()},
+      {"docs/nic-reference.md", nic_reference()},
       {"docs/cluster-reference.md", cluster_reference()},
       {"docs/job-reference.md", job_reference()},
       {"docs/profile-reference.md", profile_reference()},

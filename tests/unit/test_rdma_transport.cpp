@@ -455,6 +455,7 @@ TEST(qp_table, agrees_with_a_set_of_keys) {
   Recorder user;
   rdma::QpAttr attr;
   attr.max_send_wr = attr.max_recv_wr = 0;
+  const rdma::Nic nic;
   Rng rng{5};
   for (int step = 0; step < 20000; ++step) {
     const auto ghost = static_cast<std::uint32_t>(rng.below(50));
@@ -462,7 +463,7 @@ TEST(qp_table, agrees_with_a_set_of_keys) {
     auto& entry = model[{ghost, qpn}];
     ASSERT_EQ(table.find(GhostId{ghost}, Qpn{qpn}), entry.get());
     if (entry == nullptr) {
-      entry = std::make_unique<rdma::QueuePair>(GhostId{ghost}, 1, attr, user);
+      entry = std::make_unique<rdma::QueuePair>(GhostId{ghost}, 1, attr, nic, user);
       table.insert(GhostId{ghost}, Qpn{qpn}, *entry);
     } else {
       table.remove(GhostId{ghost}, Qpn{qpn});

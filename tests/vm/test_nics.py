@@ -1,0 +1,74 @@
+"""Ghosts with the NIC of a file, on live traffic of the kernel's soft-RoCE: the capture shows when they answer a gap,
+and when they send again to a node that does not acknowledge."""
+import re
+import subprocess
+
+import pytest
+import yaml
+
+from conftest import GHOST_IPV4, SERVER, plug, wait_for_link
+from emulator import Emulator
+
+RUN_LIMIT_S = 60
+INBOUND, OUTBOUND = 1, 2
+SEND_ONLY, ACKNOWLEDGE = 4, 17      # IBTA table 38
+NAK_SEQUENCE_ERROR = 0x60           # syndrome, IBTA table 44
+LOST = 10                           # distance from the first PSN
+NAK_LATENCY_S = 0.02
+LATE_S = 0.05                       # how late a worker may be on a busy host
+
+
+def pingpong(node, reports, sockets, name, profile, nic, options):
+    """A pingpong of the node with a ghost of that NIC: its output, and the RoCE packets of the capture as (seconds,
+    direction, opcode, PSN, syndrome, MigReq)."""
+    emulator = Emulator(reports / name, {"p0": plug(sockets, 0, profile, [{**SERVER, "nic": str(nic)}])})
+    with emulator:
+        wait_for_link(node, GHOST_IPV4)
+        gid = node.gid_index(node.ipv4)
+        job = node.spawn(f"timeout 5 ibv_rc_pingpong -d rxe0 -g {gid} {options} {GHOST_IPV4}", RUN_LIMIT_S)
+        output = job.wait(expect=None)
+    fields = ["frame.time_relative", "frame.packet_flags_direction", "infiniband.bth.opcode", "infiniband.bth.psn",
+              "infiniband.aeth.syndrome", "infiniband.bth.m"]
+    done = subprocess.run(["tshark", "-r", emulator.capture, "-Y", "infiniband", "-T", "fields",
+                           *(word for field in fields for word in ("-e", field))],
+                          capture_output=True, text=True, timeout=120, check=True)
+    rows = [(line.split("\t") + [""] * 6)[:6] for line in done.stdout.splitlines()]
+    return output, [(float(at), int(way, 0), int(opcode), int(psn), int(syndrome or "0", 0), migrated in ("1", "True"))
+                    for at, way, opcode, psn, syndrome, migrated in rows]
+
+
+def test_a_nak_takes_as_long_as_the_file_says(node, reports, sockets):
+    nic = reports / "slow-nak.yaml"
+    nic.write_text(yaml.safe_dump({"nic": "slow-nak", "nak_latency": f"{NAK_LATENCY_S * 1e3:g}ms"}))
+    profile = {"events": [{"name": "gap", "direction": "from_node", "do": "drop",
+                           "match": {"ghost": "server", "qp": 1, "psn_offset": LOST, "transmission": 1}}]}
+    output, packets = pingpong(node, reports, sockets, "slow-nak", profile, nic, "-n 100 -s 4096")
+    assert "100 iters" in output, output
+    psn = (int(re.search(r"local address:.*PSN (0x[0-9a-f]+)", output).group(1), 16) + LOST) & 0xffffff
+    naks = [at for at, way, opcode, named, syndrome, _ in packets
+            if (way, opcode, named, syndrome) == (OUTBOUND, ACKNOWLEDGE, psn, NAK_SEQUENCE_ERROR)]
+    assert len(naks) == 1
+    gap = next(at for at, way, opcode, number, _, _ in packets
+               if way == INBOUND and opcode < ACKNOWLEDGE and number == (psn + 1) & 0xffffff)
+    print(f"NAK {1e3 * (naks[0] - gap):.3f} ms after the packet behind the gap")
+    assert NAK_LATENCY_S <= naks[0] - gap < NAK_LATENCY_S + LATE_S
+
+
+# linux-rdma/perftest issue 251: 2, 4, 8, 16 ms; in powers of two of 4 us.
+CONNECTX_GAPS_S = [0.002048, 0.004096, 0.008192, 0.016384]
+
+
+@pytest.mark.parametrize("nic, gaps, migrated", [
+    ("connectx-5", CONNECTX_GAPS_S, True),
+    ("rxe", [4.096e-6 * 2 ** 14] * 3, False)])
+def test_retransmissions_follow_the_nics_timer(node, reports, sockets, nic, gaps, migrated):
+    deaf = {"from_node": {"loss": {"probability": 1, "match": {"class": "ack"}}}}
+    _, packets = pingpong(node, reports, sockets, nic, deaf, nic, "-n 1000000 -s 64")
+    sent = [(at, psn) for at, way, opcode, psn, _, _ in packets if (way, opcode) == (OUTBOUND, SEND_ONLY)]
+    oldest = [at for at, psn in sent if psn == sent[0][1]]
+    seen = [later - earlier for earlier, later in zip(oldest, oldest[1:])]
+    print(f"{nic}: sent again after " + ", ".join(f"{1e3 * gap:.3f}" for gap in seen) + " ms")
+    assert len(seen) >= len(gaps)
+    for gap, least in zip(seen, gaps):
+        assert least <= gap < least + LATE_S
+    assert {bit for _, way, opcode, _, _, bit in packets if (way, opcode) == (OUTBOUND, SEND_ONLY)} == {migrated}
