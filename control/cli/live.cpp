@@ -92,6 +92,7 @@ Body link(CLI::App& app) {
   CLI::App* up = app.add_subcommand("up", "end it");
   up->add_option("PORT", *port, "port whose link comes up")->required();
   for (CLI::App* each : {down, up}) {
+    each->add_option("--cable", change->cable, "a cable of the emulated network instead, as leaf0-spine1");
     each->fallthrough();
   }
   return [=] {

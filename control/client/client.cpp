@@ -205,7 +205,11 @@ int trace(const TraceOrder& order, const Options& options, std::ostream& out, st
 
 int change_link(const std::string& port, const LinkChange& change, const Options& options, std::ostream& out,
                 std::ostream& err) {
-  const Json body = {{"port", port}, {"down", change.down}, {"for", change.time}, {"direction", change.direction}};
+  const Json body = {{"port", port},
+                     {"down", change.down},
+                     {"for", change.time},
+                     {"direction", change.direction},
+                     {"cable", change.cable}};
   return finish(Client(options.socket).post("/link", body), options, out, err);
 }
 

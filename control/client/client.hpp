@@ -69,6 +69,7 @@ struct LinkChange {
   bool down = true;
   std::string time;       // down for so long; empty: until it is taken up
   std::string direction;  // from_node or to_node; empty: both
+  std::string cable;      // of the emulated network; empty: the link of the port
 };
 int change_link(const std::string& port, const LinkChange& change, const Options& options, std::ostream& out,
                 std::ostream& err);

@@ -106,11 +106,93 @@ class ProfileChecker {
         }
       } else if (const auto* rate = std::get_if<Located<fabric::RateSpec>>(&failure.what)) {
         check_queue(*rate);
+      } else if (const auto* cut = std::get_if<DeadCables>(&failure.what)) {
+        for (const Located<std::string>& word : cut->names) {
+          check_cable(word);
+        }
+      } else if (const auto* buffer = std::get_if<Located<SwitchBuffer>>(&failure.what)) {
+        check_buffer(*buffer);
+      }
+      if (failure.back_as && failure.back_as->given()) {
+        check_back_as(failure, *failure.back_as);
       }
     }
   }
 
  private:
+  /// The network's, if it has one that can be built; what is wrong with it is said elsewhere.
+  std::optional<switching::Topology> topology(const SourcePos& pos) {
+    if (!config_.network) {
+      out_.push_back({pos, "there is no emulated network"});
+      return std::nullopt;
+    }
+    const auto* tree = std::get_if<FatTree>(&*config_.network->topology);
+    return tree != nullptr && tree->k % 2 != 0 ? std::nullopt : std::optional{topology_of(*config_.network)};
+  }
+
+  void check_cable(const Located<std::string>& word) {
+    if (const auto built = word.given() ? topology(word.pos) : std::nullopt) {
+      if (cables_of(*built, *word, host_names(config_)).empty()) {
+        out_.push_back({word.pos, no_cable(*word)});
+      }
+    }
+  }
+
+  void check_buffer(const Located<SwitchBuffer>& buffer) {
+    const auto built = buffer.given() ? topology(buffer.pos) : std::nullopt;
+    if (!built) {
+      return;
+    }
+    for (const Located<std::string>& word : buffer->switches) {
+      if (word.given() && std::find(built->switches.begin(), built->switches.end(), *word) == built->switches.end()) {
+        out_.push_back({word.pos, "there is no switch '" + *word + "'" + did_you_mean(*word, built->switches)});
+      }
+    }
+    switching::BufferSpec spec = spec_of(*config_.network, *port_.mtu + frame_headers).switches.buffer;
+    spec.size_bytes = buffer->size->value;
+    const auto ports = switching::neighbours(*built);
+    for (std::size_t s = 0; s < ports.size(); ++s) {
+      const auto is_named = [&](const auto& word) { return *word == built->switches[s]; };
+      const bool meant =
+          buffer->switches.empty() || std::any_of(buffer->switches.begin(), buffer->switches.end(), is_named);
+      if (meant && !switching::SharedBuffer::fits(spec, static_cast<switching::PortIndex>(ports[s].size()))) {
+        out_.push_back({buffer->size.pos, "the reserves and headroom of " + built->switches[s] + " take more"});
+        return;
+      }
+    }
+  }
+
+  void check_back_as(const Failure& failure, const Located<BackAs>& back) {
+    const auto* dead = std::get_if<DeadGhosts>(&failure.what);
+    std::size_t ghosts = 0;
+    const Ghost* who = nullptr;
+    for (const Ghost& ghost : config_.ghosts) {
+      const auto named = [&](const auto& word) { return names_ghost(*word, *ghost.name); };
+      if (dead != nullptr && std::any_of(dead->names.begin(), dead->names.end(), named)) {
+        ++ghosts;
+        who = &ghost;
+      }
+    }
+    if (dead == nullptr || ghosts != 1 || failure.lasts == Duration::zero()) {
+      out_.push_back({back.pos, "'back_as' needs 'ghosts_down' of one ghost, and 'for'"});
+      return;
+    }
+    for (const Ghost& other : config_.ghosts) {
+      if (&other == who) {
+        continue;
+      }
+      if (back->mac && **other.mac == **back->mac) {
+        out_.push_back({back->mac->pos, "this is the MAC of ghost '" + *other.name + "'"});
+      }
+      for (const Located<Subnet>& address : back->addresses) {
+        const auto same = [&](const auto& its) { return its->ip == address->ip; };
+        if (std::any_of(other.addresses.begin(), other.addresses.end(), same)) {
+          out_.push_back({address.pos, "this is an address of ghost '" + *other.name + "'"});
+        }
+      }
+    }
+  }
+
   /// What one event may ask for together.
   void check_event(const Event& event) {
     const EventMatch& match = *event.match;
@@ -228,6 +310,14 @@ DelayLine delay_line(const Direction& direction, std::uint32_t mtu) {
   line.frames = static_cast<std::uint64_t>(line.longest / frame_time) + queue / bytes + 1;
   line.memory_bytes = line.frames * (bytes + frame_memory_overhead);
   return line;
+}
+
+std::vector<std::string> host_names(const ClusterConfig& config) {
+  std::vector<std::string> names{config.nodes.empty() ? std::string() : *config.nodes.front().name};
+  for (const Ghost& ghost : config.ghosts) {
+    names.push_back(*ghost.name);
+  }
+  return names;
 }
 
 bool names_ghost(const std::string& word, const std::string& name) {

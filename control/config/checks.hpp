@@ -34,6 +34,9 @@ inline constexpr std::uint32_t path_mtu_headers = 40 + 8 + 12 + 16 + 4 + 4;
 /// Largest path MTU whose packets fit an IP MTU.
 [[nodiscard]] std::uint32_t largest_path_mtu(std::uint32_t mtu);
 
+/// What hosts of the emulated network are called in the file: the real node, the ghosts.
+[[nodiscard]] std::vector<std::string> host_names(const ClusterConfig& config);
+
 /// Whether a match's word, a name or the start of names with `*`, stands for `name`.
 [[nodiscard]] bool names_ghost(const std::string& word, const std::string& name);
 

@@ -357,12 +357,12 @@ FileKind file_kind(const std::string& path, Diagnostics& out) {
   if (has_any({"cluster", "ports", "nodes", "ghosts", "nccl"})) {
     return FileKind::cluster;
   }
+  if (has_any({"nic"})) {
+    return FileKind::nic;
+  }
   if (has_any(
           {"both", "from_node", "to_node", "extends", "description", "verify_icrc", "name", "events", "failures"})) {
     return FileKind::profile;
-  }
-  if (has_any({"nic"})) {
-    return FileKind::nic;
   }
   out.push_back({document->pos,
                  "neither a cluster file ('cluster', 'ports', 'ghosts') nor a profile ('from_node', 'to_node', 'both', "

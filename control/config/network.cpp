@@ -36,6 +36,46 @@ std::uint32_t bytes(ByteCount count) {
 
 switching::Topology topology_of(const Network& network) { return std::visit(Builder{network}, *network.topology); }
 
+std::vector<std::uint32_t> cables_of(const switching::Topology& topology, const std::string& word,
+                                     const std::vector<std::string>& names) {
+  const auto called = [&](const switching::Topology::End& end) {
+    std::vector<std::string> out{end.host ? topology.hosts[end.index] : topology.switches[end.index]};
+    if (end.host && end.index < names.size()) {
+      out.push_back(names[end.index]);
+    }
+    return out;
+  };
+  const auto is_between = [&](const std::string& text, const switching::Topology::Cable& cable) {
+    for (const std::string& a : called(cable.a)) {
+      for (const std::string& b : called(cable.b)) {
+        if (text == a + "-" + b || text == b + "-" + a) {
+          return true;
+        }
+      }
+    }
+    return false;
+  };
+  std::vector<std::uint32_t> whole;
+  std::vector<std::uint32_t> parallel;  // of what is before the last dot
+  const std::size_t dot = word.rfind('.');
+  for (std::uint32_t i = 0; i < topology.cables.size(); ++i) {
+    if (is_between(word, topology.cables[i])) {
+      whole.push_back(i);
+    } else if (dot != std::string::npos && is_between(word.substr(0, dot), topology.cables[i])) {
+      parallel.push_back(i);
+    }
+  }
+  if (!whole.empty() || parallel.empty()) {
+    return whole;
+  }
+  const Result<std::uint32_t> which = Scalar<std::uint32_t>::parse({word.substr(dot + 1), false});
+  return which && *which < parallel.size() ? std::vector{parallel[*which]} : std::vector<std::uint32_t>{};
+}
+
+std::string no_cable(const std::string& word) {
+  return "there is no cable '" + word + "'; cables are called by their ends, as leaf0-spine1";
+}
+
 switching::NetworkSpec spec_of(const Network& network, std::uint32_t max_frame) {
   switching::NetworkSpec out;
   out.paths = {.choice = network.path_choice, .flowlet_gap = network.flowlet_gap};

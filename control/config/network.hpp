@@ -69,11 +69,18 @@ struct Network {
   std::vector<PriorityClass> priorities;
   std::optional<Watchdog> watchdog;
   std::uint32_t frames = 65'536;
+  std::optional<Duration> reroute_after;
 };
 
 inline constexpr std::uint32_t frame_headers = 14 + 2 * 4;  // on top of the MTU: Ethernet, two tags
 
 [[nodiscard]] switching::Topology topology_of(const Network& network);
+/// What the ends of a cable are called, joined by a hyphen in either order. Parallel cables share it; `.0`, `.1` behind
+/// it is one of them. A host is called as the topology calls it, `host0`, or as the file does: `names`, by host.
+[[nodiscard]] std::vector<std::uint32_t> cables_of(const switching::Topology& topology, const std::string& word,
+                                                   const std::vector<std::string>& names);
+/// What to say when there is none of that name.
+[[nodiscard]] std::string no_cable(const std::string& word);
 /// `max_frame`: the largest frame, without FCS.
 [[nodiscard]] switching::NetworkSpec spec_of(const Network& network, std::uint32_t max_frame);
 

@@ -128,6 +128,8 @@ void describe(V& v, Network& x) {
           {.limits = {.min = 2}});
   v.field("priorities", x.priorities, "What is not a lossy, strict priority with default thresholds.");
   v.field("watchdog", x.watchdog, "Of every port.", {.fallback = "none"});
+  v.field("reroute_after", x.reroute_after, "From the last change of a cable until all switches have routes around it.",
+          {.fallback = "never; a switch only avoids its own dead cables"});
   v.field("frames", x.frames, "Under way at once; beyond, frames are lost.", {.limits = {.min = 64, .max = 1U << 22U}});
 }
 

@@ -76,6 +76,7 @@ LoadedNic load_nic(const std::string& path) {
       loaded.nic.behaviour.adaptive = behaviour(**adaptive);
     }
   }
+  sort(loaded.diagnostics);
   return loaded;
 }
 

@@ -70,11 +70,25 @@ enum class Way : std::uint8_t { both, from_node, to_node };
 struct DeadGhosts {
   std::vector<Located<std::string>> names;
 };
+/// What a ghost has when it comes back.
+struct BackAs {
+  std::optional<Located<Mac>> mac;
+  std::vector<Located<Subnet>> addresses;
+  bool announce = true;
+};
+struct DeadCables {
+  std::vector<Located<std::string>> names;
+};
+struct SwitchBuffer {
+  std::vector<Located<std::string>> switches;  // none: all
+  Located<ByteCount> size;
+};
 struct Failure {
   Duration at{};
   Duration lasts{};
   Way way = Way::both;
-  std::variant<fabric::LinkFailure, DeadGhosts, Located<fabric::RateSpec>> what;
+  std::variant<fabric::LinkFailure, DeadGhosts, Located<fabric::RateSpec>, DeadCables, Located<SwitchBuffer>> what;
+  std::optional<Located<BackAs>> back_as;
 };
 
 struct Profile {

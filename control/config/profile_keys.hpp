@@ -322,6 +322,23 @@ void describe(V& v, fabric::LinkFailure& /*x*/) {
 }
 
 template <class V>
+void describe(V& v, BackAs& x) {
+  v.about({.name = "back as",
+           .doc = "What a ghost has when it comes back. Queue pairs that live on keep the addresses "
+                  "that they were connected with."});
+  v.field("mac", x.mac, "Its MAC address.", {.fallback = "the old one"});
+  v.field("addresses", x.addresses, "Its addresses with prefix lengths.",
+          {.one_or_many = true, .fallback = "the old ones"});
+  v.field("announce", x.announce, "By gratuitous ARP and unsolicited neighbour advertisements.");
+}
+template <class V>
+void describe(V& v, SwitchBuffer& x) {
+  v.about({.name = "switch buffer", .doc = "Buffers of switches have another size.", .shorthand = "size"});
+  v.field("switches", x.switches, "Their names, as `leaf0`.", {.one_or_many = true, .fallback = "all of them"});
+  v.field("size", x.size, "Of each, shared by its ports.", {.required = true, .limits = {.min = 1}});
+}
+
+template <class V>
 void describe(V& v, Failure& x) {
   v.about({.name = "failure", .doc = "Something that happens at a time."});
   v.field("at", x.at, "When, since the profile was loaded.", {.required = true, .limits = delay_limits});
@@ -331,7 +348,15 @@ void describe(V& v, Failure& x) {
   v.choice(x.what, {}, alternative<fabric::LinkFailure>("link_down", "The link of the port is down: `{}`."),
            alternative<DeadGhosts>("ghosts_down", "Names of ghosts that neither send nor receive (`silent`).",
                                    [](auto& g) -> auto& { return g.names; }, {.one_or_many = true}),
-           alternative<Located<fabric::RateSpec>>("rate", "The link has another rate and queue."));
+           alternative<Located<fabric::RateSpec>>("rate", "The link has another rate and queue."),
+           alternative<DeadCables>("cable_down",
+                                   "Cables of the emulated network that carry nothing (`network_link_down`), by their "
+                                   "ends: `leaf0-spine1`.",
+                                   [](auto& c) -> auto& { return c.names; }, {.one_or_many = true}),
+           alternative<Located<SwitchBuffer>>("switch_buffer", "Switches of the emulated network have other buffers."));
+  v.field("back_as", x.back_as,
+          "With `ghosts_down` and `for`, of one ghost: it comes back with another MAC or address.",
+          {.fallback = "as it was"});
 }
 
 template <class V>

@@ -35,6 +35,26 @@ Result<EmulatedPort*> port_of(Emulator& emulator, const Json& request) {
   return port;
 }
 
+/// The cables of the emulated network that a request names; none: it means the link of the port.
+Result<std::vector<std::uint32_t>> cables_of(Emulator& emulator, const Json& request) {
+  const std::string name = text_at(request, "cable");
+  if (name.empty()) {
+    return std::vector<std::uint32_t>{};
+  }
+  const config::ClusterConfig& config = emulator.config();
+  if (!config.network) {
+    return Error{"there is no emulated network"};
+  }
+  if (!text_at(request, "direction").empty()) {
+    return Error{"a cable goes down in both directions"};
+  }
+  auto cables = config::cables_of(config::topology_of(*config.network), name, config::host_names(config));
+  if (cables.empty()) {
+    return Error{config::no_cable(name)};
+  }
+  return cables;
+}
+
 Result<Json> apply(Emulator& emulator, EmulatedPort& port, config::LoadedProfile loaded) {
   if (loaded.ok()) {
     config::check_profile(loaded.profile, port.config, emulator.config(), loaded.diagnostics);
@@ -143,14 +163,26 @@ Result<Json> change_link(Emulator& emulator, const Json& request) {
   if (!way.empty() && way != "from_node" && way != "to_node") {
     return Error{"direction: from_node or to_node, not '" + way + "'"};
   }
+  const Result<std::vector<std::uint32_t>> cables = cables_of(emulator, request);
+  if (!cables) {
+    return cables.error();
+  }
   const auto applied = (*port)->ask([&](pipeline::Shard& shard, Instant now) {
-    shard.take_down(!down ? now : limit ? now + *limit : Instant::never(), way != "to_node", way != "from_node");
+    const Instant until = !down ? now : limit ? now + *limit : Instant::never();
+    if (cables->empty()) {
+      shard.take_down(until, way != "to_node", way != "from_node");
+    } else {
+      shard.take_cables_down(*cables, until, now);
+    }
     return true;
   });
   if (!applied) {
     return Error{"the worker of port " + *(*port)->config.name + " does not answer; its link is unchanged"};
   }
   Json answer = {{"port", *(*port)->config.name}, {"link", down ? "down" : "up"}};
+  if (!cables->empty()) {
+    answer["cable"] = text_at(request, "cable");
+  }
   if (down && limit) {
     answer["for"] = time;
   }

@@ -249,6 +249,7 @@ pipeline::NetworkPlan make_network(const ClusterConfig& config, std::uint32_t ma
   for (const config::Traffic& traffic : config.traffic) {
     out.traffic.push_back(make_traffic(traffic, config, out.classes));
   }
+  out.reroute_after = network.reroute_after;
   return out;
 }
 

@@ -134,7 +134,43 @@ std::vector<events::Spec> make_events(const std::vector<config::Event>& all, con
   return out;
 }
 
-std::vector<fabric::Failure> make_failures(const std::vector<config::Failure>& all, const GhostNames& names) {
+fabric::BufferChange make_buffer(const config::SwitchBuffer& buffer, const config::Network& network) {
+  fabric::BufferChange out;
+  out.size_bytes = buffer.size->value;
+  const std::vector<std::string> switches = config::topology_of(network).switches;
+  for (std::uint32_t s = 0; s < switches.size(); ++s) {
+    const auto named = [&](const auto& word) { return *word == switches[s]; };
+    if (buffer.switches.empty() || std::any_of(buffer.switches.begin(), buffer.switches.end(), named)) {
+      out.switches.push_back(s);
+    }
+  }
+  return out;
+}
+
+fabric::CableFailure make_cut(const config::DeadCables& cut, const config::ClusterConfig& config) {
+  fabric::CableFailure out;
+  const switching::Topology topology = config::topology_of(*config.network);
+  for (const auto& word : cut.names) {
+    const auto cables = config::cables_of(topology, *word, config::host_names(config));
+    out.cables.insert(out.cables.end(), cables.begin(), cables.end());
+  }
+  return out;
+}
+
+fabric::NewIdentity make_identity(const config::BackAs& back) {
+  fabric::NewIdentity out;
+  if (back.mac) {
+    out.mac = **back.mac;
+  }
+  for (const auto& address : back.addresses) {
+    out.addresses.emplace_back(address->ip, address->prefix);
+  }
+  out.announced = back.announce;
+  return out;
+}
+
+std::vector<fabric::Failure> make_failures(const std::vector<config::Failure>& all, const GhostNames& names,
+                                           const config::ClusterConfig& config) {
   std::vector<fabric::Failure> out;
   for (const config::Failure& failure : all) {
     fabric::Failure& made = out.emplace_back();
@@ -143,9 +179,17 @@ std::vector<fabric::Failure> make_failures(const std::vector<config::Failure>& a
     made.from_node = failure.way != config::Way::to_node;
     made.to_node = failure.way != config::Way::from_node;
     if (const auto* dead = std::get_if<config::DeadGhosts>(&failure.what)) {
-      made.what = fabric::GhostFailure{ids_of(dead->names, names)};
+      fabric::GhostFailure& of = made.what.emplace<fabric::GhostFailure>();
+      of.ghosts = ids_of(dead->names, names);
+      if (failure.back_as) {
+        of.back_as = make_identity(**failure.back_as);
+      }
     } else if (const auto* rate = std::get_if<config::Located<fabric::RateSpec>>(&failure.what)) {
       made.what = fabric::RateChange{with_queue(**rate)};
+    } else if (const auto* cut = std::get_if<config::DeadCables>(&failure.what)) {
+      made.what = make_cut(*cut, config);
+    } else if (const auto* buffer = std::get_if<config::Located<config::SwitchBuffer>>(&failure.what)) {
+      made.what = make_buffer(**buffer, *config.network);
     }
   }
   return out;
@@ -169,7 +213,7 @@ fabric::ProfileSpec make_profile(const config::Profile& profile, const config::P
     out.events = make_events(*profile.events, names);
   }
   if (profile.failures) {
-    out.failures = make_failures(*profile.failures, names);
+    out.failures = make_failures(*profile.failures, names, config);
   }
   out.from_node = make_direction(profile.from_node, names, *port.mtu);
   out.to_node = make_direction(profile.to_node, names, *port.mtu);

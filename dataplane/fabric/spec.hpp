@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/ids.hpp"
+#include "base/net.hpp"
 #include "base/units.hpp"
 #include "events/spec.hpp"
 #include "wire/opcode.hpp"
@@ -139,9 +140,25 @@ struct DirectionSpec {
 
 /// Nothing passes in the directions of the failure.
 struct LinkFailure {};
+/// What a ghost has when it comes back.
+struct NewIdentity {
+  std::optional<Mac> mac{};                                     // none: the old one
+  std::vector<std::pair<IpAddress, std::uint8_t>> addresses{};  // with prefix lengths; none: the old ones
+  bool announced = true;                                        // by gratuitous ARP and unsolicited advertisements
+};
 /// These ghosts neither send nor receive.
 struct GhostFailure {
   std::vector<GhostId> ghosts{};
+  std::optional<NewIdentity> back_as{};  // of one ghost
+};
+/// Cables of the emulated network carry nothing.
+struct CableFailure {
+  std::vector<std::uint32_t> cables{};
+};
+/// Switches of the emulated network have buffers of another size.
+struct BufferChange {
+  std::vector<std::uint32_t> switches{};
+  std::uint64_t size_bytes = 0;
 };
 /// The link has this rate and queue instead of the profile's.
 struct RateChange {
@@ -154,7 +171,7 @@ struct Failure {
   Duration lasts{};  // zero: for good
   bool from_node = true;
   bool to_node = true;
-  std::variant<LinkFailure, GhostFailure, RateChange> what{};
+  std::variant<LinkFailure, GhostFailure, RateChange, CableFailure, BufferChange> what{};
 };
 
 struct ProfileSpec {

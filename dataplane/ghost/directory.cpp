@@ -1,4 +1,4 @@
-// Built once, before the first frame.
+// Built before the first frame, and again when a ghost changes.
 #include <algorithm>
 #include <bit>
 
@@ -52,6 +52,25 @@ Directory::Directory(std::vector<Identity> ghosts)
     : ghosts_(with_link_local(std::move(ghosts))),
       by_ip_(count_addresses(ghosts_)),
       by_group_(count_addresses(ghosts_)) {
+  index_all();
+}
+
+void Directory::change(GhostId id, const Mac& mac, const std::vector<InterfaceAddress>& addresses) {
+  Identity& ghost = ghosts_[index(id)];
+  const IpAddress implied = link_local_from_mac(ghost.mac);
+  std::erase_if(ghost.addresses, [&](const InterfaceAddress& a) { return a.ip == implied; });
+  ghost.mac = mac;
+  if (!addresses.empty()) {
+    ghost.addresses = addresses;
+  }
+  ghost.add_link_local();
+  by_ip_ = Table(count_addresses(ghosts_));
+  by_group_ = Table(count_addresses(ghosts_));
+  by_mac_.clear();
+  index_all();
+}
+
+void Directory::index_all() {
   by_mac_.reserve(ghosts_.size());
   for (std::uint32_t i = 0; i < ghosts_.size(); ++i) {
     const GhostId id{i};

@@ -28,10 +28,14 @@ struct Identity {
   [[nodiscard]] const IpAddress* source_for(const IpAddress& peer) const noexcept;
 };
 
-/// Fixed after start. Lookups are one probe of an open-addressing table.
+/// Lookups are one probe of an open-addressing table.
 class Directory {
  public:
   explicit Directory(std::vector<Identity> ghosts);
+
+  /// `id` has another MAC, and other addresses unless `addresses` is empty. Cold; references to its Identity stay
+  /// valid.
+  void change(GhostId id, const Mac& mac, const std::vector<InterfaceAddress>& addresses);
 
   [[nodiscard]] std::size_t size() const noexcept { return ghosts_.size(); }
   [[nodiscard]] const Identity& operator[](GhostId id) const noexcept { return ghosts_[index(id)]; }
@@ -66,6 +70,8 @@ class Directory {
     }
     std::vector<Entry> entries_;
   };
+
+  void index_all();
 
   std::vector<Identity> ghosts_;
   Table by_ip_;

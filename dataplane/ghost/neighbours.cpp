@@ -108,6 +108,16 @@ class Neighbours::State final : public TimerClient {
     }
   }
 
+  void announce(GhostId ghost, Instant now) noexcept {
+    for (const InterfaceAddress& address : directory_[ghost].addresses) {
+      emit(ghost, now, wire::l3_frame_max, [&](MutableBytes out) {
+        const wire::LinkIdentity self = link_identity(ghost, address.ip);
+        return address.ip.is_v4() ? wire::build_arp_request(out, self, address.ip)
+                                  : wire::build_nd_announcement(out, self);
+      });
+    }
+  }
+
   void learn(const IpAddress& peer, const Mac& mac) noexcept {
     if (mac.is_multicast() || peer.is_unspecified() || directory_.by_ip(peer) != no_ghost) {
       return;
@@ -262,6 +272,7 @@ std::optional<Mac> Neighbours::lookup(const IpAddress& peer) const noexcept { re
 void Neighbours::resolve(GhostId ghost, const IpAddress& peer, Resolved done, Instant now) {
   state_->resolve(ghost, peer, std::move(done), now);
 }
+void Neighbours::announce(GhostId ghost, Instant now) noexcept { state_->announce(ghost, now); }
 void Neighbours::learn(const IpAddress& peer, const Mac& mac) noexcept { state_->learn(peer, mac); }
 
 }  // namespace nbx::ghost

@@ -31,6 +31,8 @@ class Neighbours {
   using Resolved = std::function<void(std::optional<Mac>, Instant)>;
   /// Asks for `peer` on behalf of `ghost`; calls back once, at the latest after the last retry (nullopt). Control path.
   void resolve(GhostId ghost, const IpAddress& peer, Resolved done, Instant now);
+  /// Tells everybody the MAC of every address of `ghost`: RFC 5227 section 3, RFC 4861 7.2.6.
+  void announce(GhostId ghost, Instant now) noexcept;
   void learn(const IpAddress& peer, const Mac& mac) noexcept;
 
  private:

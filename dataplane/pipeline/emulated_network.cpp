@@ -60,14 +60,17 @@ PauseFrame pause_of(const Frame& frame) noexcept {
 
 }  // namespace
 
-class EmulatedNetwork::State final : public switching::PacketOwner, public traffic::Carrier {
+class EmulatedNetwork::State final : public switching::PacketOwner, public traffic::Carrier, private TimerClient {
  public:
   State(const NetworkPlan& plan, Wheel& wheel, const Rng& rng, User& user)
       : user_(user),
+        wheel_(wheel),
         plan_(plan),
         slab_(std::make_unique<FramePacket[]>(plan.packets)),
         network_(wheel, *this, plan.topology, plan.spec, rng),
-        traffic_(plan.traffic, wheel, *this, rng.fork("traffic")) {
+        traffic_(plan.traffic, wheel, *this, rng.fork("traffic")),
+        cable_down_until_(plan.topology.cables.size()) {
+    repair_.client = reroute_.client = this;
     for (std::uint32_t i = 0; i < plan.packets; ++i) {
       free_.push_back(slab_[i]);
     }
@@ -77,6 +80,20 @@ class EmulatedNetwork::State final : public switching::PacketOwner, public traff
       by_host_[host] = ghosts_.size();
       ghosts_.push_back(std::make_unique<Station>(*this, wheel, host, false));
     }
+  }
+
+  ~State() {
+    wheel_.cancel(repair_);
+    wheel_.cancel(reroute_);
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  State(State&&) = delete;
+  State& operator=(State&&) = delete;
+
+  void take_cable_down(std::uint32_t cable, Instant until, Instant now) noexcept {
+    cable_down_until_[cable] = until;
+    set_cables(now);
   }
 
   /// One end of the network: a transmitter like a NIC's, which obeys the pauses of its switch.
@@ -187,17 +204,50 @@ class EmulatedNetwork::State final : public switching::PacketOwner, public traff
     user_.on_lost(frame, drop_of(reason), now);
   }
 
+  void on_timer(TimerNode& node, Instant now) noexcept override {
+    if (&node == &repair_) {
+      set_cables(now);
+    } else {
+      network_.reroute();
+    }
+  }
+
+  /// Each cable as its time says, and the timer for the next that comes back. Cold.
+  void set_cables(Instant now) noexcept {
+    Instant next = Instant::never();
+    bool changed = false;
+    for (std::uint32_t cable = 0; cable < cable_down_until_.size(); ++cable) {
+      const bool up = cable_down_until_[cable] <= now;
+      if (up != network_.link(cable, true).up()) {
+        network_.set_cable_up(cable, up, now);
+        changed = true;
+      }
+      next = up ? next : std::min(next, cable_down_until_[cable]);
+    }
+    wheel_.cancel(repair_);
+    if (next != Instant::never()) {
+      wheel_.arm(repair_, next);
+    }
+    if (changed && plan_.reroute_after) {
+      wheel_.arm(reroute_, now + *plan_.reroute_after);
+    }
+  }
+
   void give_back(FramePacket& packet) noexcept {
     packet.frame = nullptr;
     free_.push_front(packet);
   }
 
   User& user_;
+  Wheel& wheel_;
   NetworkPlan plan_;
   std::unique_ptr<FramePacket[]> slab_;
   switching::PacketList free_;
   switching::Network network_;
   traffic::Engine traffic_;
+  std::vector<Instant> cable_down_until_;
+  TimerNode repair_;
+  TimerNode reroute_;
   std::unique_ptr<Station> node_;
   std::vector<std::unique_ptr<Station>> ghosts_;
   std::vector<std::size_t> by_host_;  // index of its ghost
@@ -218,6 +268,17 @@ void EmulatedNetwork::from_ghost(Frame& frame, GhostId from, std::optional<Ghost
 
 void EmulatedNetwork::pause_from_node(const Frame& frame, Instant now) noexcept {
   state_->node_->send_pause(pause_of(frame), now);
+}
+
+void EmulatedNetwork::take_cable_down(std::uint32_t cable, Instant until, Instant now) noexcept {
+  state_->take_cable_down(cable, until, now);
+}
+
+void EmulatedNetwork::resize_buffers(const std::vector<std::uint32_t>& switches, std::uint64_t size_bytes) noexcept {
+  const std::uint64_t size = size_bytes == 0 ? state_->plan_.spec.switches.buffer.size_bytes : size_bytes;
+  for (const std::uint32_t s : switches) {
+    state_->network_.at(s).resize_buffer(size);
+  }
 }
 
 void EmulatedNetwork::free_all(FramePool& pool) noexcept {

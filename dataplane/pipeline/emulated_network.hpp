@@ -21,7 +21,8 @@ struct NetworkPlan {
   switching::HostId node = 0;             // the real node's place
   std::vector<switching::HostId> ghosts;  // by GhostId
   switching::ClassMap classes;
-  std::uint32_t packets = 65'536;  // in the network at once; beyond: Drop::network_full
+  std::uint32_t packets = 65'536;         // in the network at once; beyond: Drop::network_full
+  std::optional<Duration> reroute_after;  // a cable's last change; none: switches only avoid their own dead cables
   std::vector<traffic::Spec> traffic;
 };
 
@@ -54,6 +55,10 @@ class EmulatedNetwork {
   void from_ghost(Frame& frame, GhostId from, std::optional<GhostId> to, Instant now) noexcept;
   /// A MAC control frame of kind pfc or pause from the real node: what the switch does with it.
   void pause_from_node(const Frame& frame, Instant now) noexcept;
+  /// The cable carries nothing until then; a time in the past: it is up.
+  void take_cable_down(std::uint32_t cable, Instant until, Instant now) noexcept;
+  /// The buffers of these switches; 0: the size that they were made with.
+  void resize_buffers(const std::vector<std::uint32_t>& switches, std::uint64_t size_bytes) noexcept;
   /// Frames that wait go back to `pool`.
   void free_all(FramePool& pool) noexcept;
 

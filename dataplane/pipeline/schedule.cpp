@@ -37,7 +37,7 @@ void Schedule::on_timer(TimerNode& /*node*/, Instant /*now*/) noexcept {
   if (step.ends) {
     user_.on_recovery(failure, step.at);
   } else {
-    user_.on_failure(failure, failure.lasts == Duration::zero() ? Instant::never() : step.at + failure.lasts);
+    user_.on_failure(failure, failure.lasts == Duration::zero() ? Instant::never() : step.at + failure.lasts, step.at);
   }
   arm();
 }

@@ -13,7 +13,7 @@ class Schedule final : public TimerClient {
   class User {
    public:
     /// `failure` begins, and lasts until `until`.
-    virtual void on_failure(const fabric::Failure& failure, Instant until) noexcept = 0;
+    virtual void on_failure(const fabric::Failure& failure, Instant until, Instant now) noexcept = 0;
     /// It is over: the profile holds again.
     virtual void on_recovery(const fabric::Failure& failure, Instant now) noexcept = 0;
 

@@ -412,14 +412,18 @@ class Shard::State final : public EmulatedNetwork::User,
       transport_.set_error(*qp, rdma::WcStatus::fatal_err, now);
     }
   }
-  void on_failure(const fabric::Failure& failure, Instant until) noexcept override {
+  void on_failure(const fabric::Failure& failure, Instant until, Instant now) noexcept override {
     std::visit(Overloaded{[&](const fabric::LinkFailure&) { take_down(until, failure.from_node, failure.to_node); },
                           [&](const fabric::GhostFailure& dead) {
                             for (const GhostId ghost : dead.ghosts) {
                               on_silent_ghost(ghost, until);
                             }
                           },
-                          [&](const fabric::RateChange& change) { change_rate(failure, change.rate, change.rate); }},
+                          [&](const fabric::RateChange& change) { change_rate(failure, change.rate, change.rate); },
+                          [&](const fabric::CableFailure& cut) { take_cables_down(cut.cables, until, now); },
+                          [&](const fabric::BufferChange& change) {
+                            network_->resize_buffers(change.switches, change.size_bytes);
+                          }},
                failure.what);
   }
   void on_recovery(const fabric::Failure& failure, Instant now) noexcept override {
@@ -428,11 +432,33 @@ class Shard::State final : public EmulatedNetwork::User,
                             for (const GhostId ghost : dead.ghosts) {
                               silent_until_[index(ghost)] = now;
                             }
+                            if (dead.back_as) {
+                              come_back(dead.ghosts.front(), *dead.back_as, now);
+                            }
                           },
                           [&](const fabric::RateChange&) {
                             change_rate(failure, plan_.profile.from_node.rate, plan_.profile.to_node.rate);
-                          }},
+                          },
+                          [&](const fabric::CableFailure& cut) { take_cables_down(cut.cables, now, now); },
+                          [&](const fabric::BufferChange& change) { network_->resize_buffers(change.switches, 0); }},
                failure.what);
+  }
+  void come_back(GhostId ghost, const fabric::NewIdentity& as, Instant now) noexcept {
+    std::vector<ghost::InterfaceAddress> addresses;
+    for (const auto& [ip, prefix] : as.addresses) {
+      addresses.push_back({ip, prefix});
+    }
+    directory_.change(ghost, as.mac.value_or(directory_[ghost].mac), addresses);
+    last_destination_ = {};
+    last_ghost_ = no_ghost;
+    if (as.announced) {
+      neighbours_.announce(ghost, now);
+    }
+  }
+  void take_cables_down(const std::vector<std::uint32_t>& cables, Instant until, Instant now) noexcept {
+    for (const std::uint32_t cable : cables) {
+      network_->take_cable_down(cable, until, now);
+    }
   }
   void change_rate(const fabric::Failure& failure, const fabric::RateSpec& from_node,
                    const fabric::RateSpec& to_node) noexcept {
@@ -617,6 +643,9 @@ void Shard::replace_profile(const fabric::ProfileSpec& profile, Instant now) {
 }
 void Shard::take_down(Instant until, bool from_node, bool to_node) noexcept {
   state_->take_down(until, from_node, to_node);
+}
+void Shard::take_cables_down(const std::vector<std::uint32_t>& cables, Instant until, Instant now) noexcept {
+  state_->take_cables_down(cables, until, now);
 }
 const events::Table* Shard::events() const noexcept { return state_->events_.get(); }
 const traffic::Engine* Shard::traffic() const noexcept {

@@ -25,13 +25,18 @@ SharedBuffer::SharedBuffer(const BufferSpec& spec, PortIndex ports)
       pool_size_(spec.size_bytes - std::min(spec.size_bytes, set_aside(spec, ports))),
       accounts_(std::size_t{ports} * priorities) {}
 
+void SharedBuffer::resize(std::uint64_t size_bytes) noexcept {
+  const auto ports = static_cast<PortIndex>(accounts_.size() / priorities);
+  pool_size_ = size_bytes - std::min(size_bytes, set_aside(spec_, ports));
+}
+
 std::uint64_t SharedBuffer::in_pool(const Account& account, unsigned priority) const noexcept {
   const std::uint64_t reserved = spec_.priority[priority].reserved_bytes;
   return account.bytes > reserved ? account.bytes - reserved : 0;
 }
 
 std::uint64_t SharedBuffer::threshold(unsigned priority) const noexcept {
-  const std::uint64_t free = pool_size_ - pool_used_;
+  const std::uint64_t free = pool_size_ - std::min(pool_size_, pool_used_);
   const int n = spec_.priority[priority].alpha_log2;
   return n >= 0 ? free << static_cast<unsigned>(n) : free >> static_cast<unsigned>(-n);
 }

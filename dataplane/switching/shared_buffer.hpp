@@ -47,6 +47,9 @@ class SharedBuffer {
   /// False: reserves and headroom exceed the size.
   [[nodiscard]] static bool fits(const BufferSpec& spec, PortIndex ports);
 
+  /// Another size. What is held beyond it stays until it leaves.
+  void resize(std::uint64_t size_bytes) noexcept;
+
   /// Takes `packet`, which came in at packet.ingress and goes to a queue of `queued` bytes, or says why not.
   [[nodiscard]] std::optional<SwitchDrop> admit(const Packet& packet, std::uint64_t queued) noexcept;
   /// It has left, or was dropped after all.

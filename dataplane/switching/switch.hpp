@@ -73,6 +73,7 @@ class Switch final : public Receiver, private EgressPort::Owner, private PfcWatc
 
   /// Cold: what a routing protocol has found out. Pins are in it, or gone.
   void set_routes(Routes routes) { routes_ = std::move(routes); }
+  void resize_buffer(std::uint64_t size_bytes) noexcept { buffer_.resize(size_bytes); }
   /// See Routes::pin. Cold.
   void pin(std::uint32_t flow, HostId destination, PortIndex port) { routes_.pin(flow, destination, port); }
 

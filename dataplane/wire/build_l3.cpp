@@ -155,6 +155,16 @@ std::size_t build_nd_advert(MutableBytes out, ConstBytes solicit, const Parsed& 
                              {icmp_type::neighbor_advertisement, flags, self.ip, LinkLayerOption::target});
 }
 
+std::size_t build_nd_announcement(MutableBytes out, const LinkIdentity& self) noexcept {
+  if (out.size() < l3_frame_max) {
+    return 0;
+  }
+  const std::size_t l3 = write_link(out, multicast_mac(all_nodes), self.mac, self.vlan_tci, ether_type::ipv6);
+  return l3 + write_neighbor(out.subspan(l3), self, all_nodes,
+                             {icmp_type::neighbor_advertisement, NeighborMessage::override_entry, self.ip,
+                              LinkLayerOption::target});
+}
+
 std::size_t build_echo_reply(MutableBytes out, ConstBytes request, const Parsed& p) noexcept {
   if (out.size() < request.size() || p.kind != FrameKind::icmp_echo || destination_mac(request).is_multicast()) {
     return 0;

@@ -33,6 +33,9 @@ std::size_t build_nd_solicit(MutableBytes out, const LinkIdentity& self, const I
 /// `solicit`, of kind nd_solicit.
 std::size_t build_nd_advert(MutableBytes out, ConstBytes solicit, const Parsed& p, const LinkIdentity& self) noexcept;
 
+/// Unsolicited, to all nodes, overriding what they know of self.ip (RFC 4861 7.2.6).
+std::size_t build_nd_announcement(MutableBytes out, const LinkIdentity& self) noexcept;
+
 /// Answers a unicast ICMP or ICMPv6 echo request by turning its addresses round; `p` describes `request`, of kind
 /// icmp_echo. `out` may be the request's own bytes.
 std::size_t build_echo_reply(MutableBytes out, ConstBytes request, const Parsed& p) noexcept;

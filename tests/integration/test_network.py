@@ -3,6 +3,7 @@ network namespaces."""
 import os
 import re
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,49 @@ def test_a_ping_takes_as_long_as_its_cables(nbxd):
     assert far >= 2 * 4 * CABLE_MS, "node, leaf, spine, leaf, ghost and back"
     assert far - near >= 2 * CABLE_MS, "two cables more in each direction, less what the machine is late"
     assert not [name for name in nbxd.ask("counters") if name.startswith("network_") and nbxd.ask("counters")[name]]
+
+
+def answers(address, count=3):
+    """How many of some pings are answered."""
+    said = run("ip", "netns", "exec", NODE, "ping", "-n", "-c", count, "-i", "0.2", "-W", "2", address, check=False).stdout
+    return int(re.search(r"(\d+) received", said).group(1))
+
+
+def neighbour(address):
+    """The MAC that the node's kernel has for this address."""
+    said = run("ip", "-n", NODE, "neighbour", "show", address).stdout
+    return re.search(r"lladdr (\S+)", said).group(1)
+
+
+def test_cables_go_down_and_come_up_by_command(nbxd):
+    assert answers("10.77.0.3") == 3
+    for spine in ("spine0", "spine1"):
+        nbxd.nbx("link", "down", "p0", "--cable", f"leaf1-{spine}")
+    assert answers("10.77.0.2") == 3, "its leaf is the node's own"
+    assert answers("10.77.0.3") == 0
+    lost = nbxd.ask("counters")
+    assert lost["network_link_down"] + lost["network_no_route"] > 0
+    nbxd.nbx("link", "up", "p0", "--cable", "spine0-leaf1")
+    nbxd.nbx("link", "up", "p0", "--cable", "leaf1-spine1")
+    assert answers("10.77.0.3") == 3
+    nbxd.nbx("link", "down", "p0", "--cable", "far-leaf1", "--for", "500ms")
+    assert answers("10.77.0.3", count=10) >= 1, "up again by itself"
+    wrong = nbxd.nbx("link", "down", "p0", "--cable", "leaf1-spine2", check=False)
+    assert wrong.returncode == 1 and "there is no cable 'leaf1-spine2'" in wrong.stderr
+
+
+@pytest.mark.parametrize("announce", [True, False])
+def test_a_ghost_comes_back_with_another_mac(nbxd, announce):
+    assert answers("10.77.0.2") == 3
+    old, new = neighbour("10.77.0.2"), "02:00:00:00:09:09"
+    back = f"{{mac: '{new}', announce: {str(announce).lower()}}}"
+    nbxd.nbx("set", "p0", f"failures=[{{at: 0s, for: 300ms, ghosts_down: near, back_as: {back}}}]")
+    time.sleep(1.5)
+    if announce:
+        assert answers("10.77.0.2") == 3
+    else:
+        assert answers("10.77.0.2") == 0, "the node still sends to the old MAC"
+        assert neighbour("10.77.0.2") == old
+        run("ip", "-n", NODE, "neighbour", "flush", "dev", "eth0")
+        assert answers("10.77.0.2") == 3
+    assert neighbour("10.77.0.2") == new

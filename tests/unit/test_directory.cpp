@@ -70,5 +70,23 @@ TEST(Directory, knows_the_solicited_node_groups_of_ipv6_addresses_only) {  // RF
   EXPECT_EQ(directory.by_ip(parse_ip("ff02::1:ff12:3456").value()), no_ghost);
 }
 
+TEST(Directory, a_ghost_may_change) {
+  Directory directory({ghost("a", 1), ghost("b", 2)});
+  const Identity& a = directory[GhostId{0}];
+  const Mac before = a.mac;
+  const Mac after{{0x02, 0, 0, 9, 9, 9}};
+  directory.change(GhostId{0}, after, {});
+  EXPECT_EQ(directory.by_mac(before), no_ghost);
+  EXPECT_EQ(directory.by_mac(after), GhostId{0});
+  EXPECT_EQ(directory.by_ip(IpAddress::v4(0x0a000001)), GhostId{0}) << "its address is the old one";
+  EXPECT_EQ(directory.by_ip(link_local_from_mac(before)), no_ghost);
+  EXPECT_EQ(directory.by_ip(link_local_from_mac(after)), GhostId{0});
+  directory.change(GhostId{0}, after, {{IpAddress::v4(0x0a000009), 24}});
+  EXPECT_EQ(directory.by_ip(IpAddress::v4(0x0a000001)), no_ghost);
+  EXPECT_EQ(directory.by_ip(IpAddress::v4(0x0a000009)), GhostId{0});
+  EXPECT_EQ(directory.by_ip(IpAddress::v4(0x0a000002)), GhostId{1});
+  EXPECT_EQ(a.mac, after) << "who it is, is at the same place";
+}
+
 }  // namespace
 }  // namespace nbx::ghost

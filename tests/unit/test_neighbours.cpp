@@ -307,5 +307,19 @@ TEST_F(NeighboursTest, an_empty_pool_is_a_counter) {
   EXPECT_FALSE(sent());
 }
 
+// RFC 5227 section 3; RFC 4861 7.2.6, bytes by scapy.
+TEST_F(NeighboursTest, announces_every_address) {
+  neighbours_.announce(GhostId{0}, {});
+  Frame* arp = out_.pop_front();
+  ASSERT_NE(arp, nullptr);
+  EXPECT_EQ(Bytes(arp->data, arp->data + arp->size),
+            padded(from_hex("ffffffffffff 525400000001 0806 0001 0800 06 04 0001"
+                            "525400000001 0a4d0001 000000000000 0a4d0001")));
+  pool_.free(*arp);
+  EXPECT_EQ(sent(), from_hex("333300000001 525400000001 86dd 60000000 0020 3a ff fe80000000000000505400fffe000001"
+                             "ff020000000000000000000000000001 8800689e 20000000"
+                             "fe80000000000000505400fffe000001 0201525400000001"));
+}
+
 }  // namespace
 }  // namespace nbx::ghost

@@ -26,11 +26,13 @@ Bytes arp_request(const Mac& mac, const IpAddress& ip, const IpAddress& target) 
   return bytes;
 }
 
-Bytes roce_send(const IpAddress& to, Qpn qpn, std::size_t payload, std::uint8_t traffic_class = 0) {
+Bytes roce_send(const IpAddress& to, Qpn qpn, std::size_t payload, std::uint8_t traffic_class = 0,
+                std::uint16_t udp_source_port = 0xc000) {
   const wire::Encapsulation encapsulation({.source_mac = node_mac,
                                            .destination_mac = ghost_mac,
                                            .source_ip = node_ip,
                                            .destination_ip = to,
+                                           .udp_source_port = udp_source_port,
                                            .traffic_class = traffic_class});
   Bytes bytes(encapsulation.frame_size(payload));
   encapsulation.begin(bytes, {.opcode = wire::Opcode::rc_send_only, .dest_qpn = qpn, .ack_request = true}, payload);
@@ -442,6 +444,124 @@ TEST(ShardFailures, AnotherProfileEndsThem) {
     EXPECT_FALSE(answers_arp(rig)) << "for good";
     rig.shard().replace_profile({.name = "ideal"}, rig.now());
     EXPECT_TRUE(answers_arp(rig));
+  }
+}
+
+// ---- failures in the network
+
+/// The node at one leaf, the ghost at the other, two spines between them.
+pipeline::ShardPlan plan_with_spines(std::optional<Duration> reroute_after) {
+  pipeline::ShardPlan plan = one_ghost_plan();
+  plan.network.emplace();
+  plan.network->topology = switching::leaf_spine(
+      {.hosts_per_leaf = 1, .host_cable = {BitRate::gbps(100), 1us}, .fabric_cable = {BitRate::gbps(100), 1us}});
+  plan.network->ghosts = {1};
+  plan.network->spec.switches.buffer.size_bytes = 1U << 20U;
+  plan.network->reroute_after = reroute_after;
+  return plan;
+}
+std::vector<std::uint32_t> cable_between(const pipeline::ShardPlan& plan, const std::string& a, const std::string& b) {
+  std::vector<std::uint32_t> out;
+  const switching::Topology& topology = plan.network->topology;
+  for (std::uint32_t i = 0; i < topology.cables.size(); ++i) {
+    const switching::Topology::Cable& cable = topology.cables[i];
+    if (!cable.a.host && topology.switches[cable.a.index] == a && topology.switches[cable.b.index] == b) {
+      out.push_back(i);
+    }
+  }
+  EXPECT_EQ(out.size(), 1U);
+  return out;
+}
+constexpr unsigned flows = 32;
+/// How many of so many flows, each of one packet, come to the ghost.
+std::uint64_t arrivals(ShardRig& rig) {
+  const std::uint64_t before = rig.count(Drop::qp_unknown);
+  for (unsigned flow = 0; flow < flows; ++flow) {
+    rig.receive(roce_send(ghost_ip, Qpn{0x11}, 64, 0, static_cast<std::uint16_t>(0xc000 + flow)));
+  }
+  rig.run_for(1ms);
+  return rig.count(Drop::qp_unknown) - before;
+}
+
+TEST(ShardNetwork, ADeadCableFarAwayTakesItsFlowsUntilTheRoutesAreMadeAnew) {
+  pipeline::ShardPlan plan = plan_with_spines(100ms);
+  const auto cables = cable_between(plan, "leaf1", "spine0");
+  plan.profile.failures = {{.at = 1s, .lasts = 1s, .what = fabric::CableFailure{cables}}};
+  ShardRig rig(plan);
+  EXPECT_EQ(arrivals(rig), flows);
+  rig.run_until(Instant{} + 1s);
+  const std::uint64_t some = arrivals(rig);
+  EXPECT_GT(some, 0U);
+  EXPECT_LT(some, flows);
+  EXPECT_EQ(rig.count(Drop::network_link_down) + rig.count(Drop::network_no_route), flows - some);
+  rig.run_until(Instant{} + 1100ms);
+  EXPECT_EQ(arrivals(rig), flows);
+  rig.run_until(Instant{} + 2s);
+  EXPECT_EQ(arrivals(rig), flows);
+  rig.run_until(Instant{} + 2100ms);
+  EXPECT_EQ(arrivals(rig), flows);
+}
+
+TEST(ShardNetwork, WithoutNewRoutesTheyAreLostUntilTheCableIsBack) {
+  pipeline::ShardPlan plan = plan_with_spines(std::nullopt);
+  const auto cables = cable_between(plan, "leaf1", "spine0");
+  ShardRig rig(plan);
+  rig.shard().take_cables_down(cables, rig.now() + 1s, rig.now());
+  const std::uint64_t some = arrivals(rig);
+  EXPECT_LT(some, flows);
+  rig.run_until(Instant{} + 999ms - 1us);
+  EXPECT_EQ(arrivals(rig), some);
+  rig.run_until(Instant{} + 1s);
+  EXPECT_EQ(arrivals(rig), flows);
+  rig.shard().take_cables_down(cables, Instant::never(), rig.now());
+  EXPECT_EQ(arrivals(rig), some);
+  rig.shard().take_cables_down(cables, rig.now(), rig.now());
+  EXPECT_EQ(arrivals(rig), flows);
+}
+
+TEST(ShardNetwork, ABufferShrinksForATime) {
+  pipeline::ShardPlan plan = plan_with_switch(BitRate::gbps(100), BitRate::gbps(1));
+  plan.profile.failures = {{.at = 1s, .lasts = 1s, .what = fabric::BufferChange{{0}, 3'000}}};
+  ShardRig rig(plan);
+  const auto burst = [&rig] {
+    for (int i = 0; i < 10; ++i) {
+      rig.receive(roce_send(ghost_ip, Qpn{0x11}, 1024));
+    }
+    rig.run_for(10ms);
+    return rig.count(Drop::network_buffer_full) + rig.count(Drop::network_dynamic_threshold);
+  };
+  EXPECT_EQ(burst(), 0U);
+  rig.run_until(Instant{} + 1s);
+  const std::uint64_t lost = burst();
+  EXPECT_GT(lost, 5U);
+  rig.run_until(Instant{} + 2s);
+  EXPECT_EQ(burst(), lost);
+}
+
+// ---- a ghost that comes back as somebody else
+
+TEST(ShardFailures, AGhostComesBackWithAnotherMac) {
+  const Mac other{{0x02, 0, 0, 9, 9, 9}};
+  for (const bool announced : {true, false}) {
+    pipeline::ShardPlan plan = one_ghost_plan();
+    plan.profile.failures = {
+        {.at = 1s, .lasts = 1s, .what = fabric::GhostFailure{{GhostId{0}}, fabric::NewIdentity{other, {}, announced}}}};
+    ShardRig rig(plan);
+    rig.run_until(Instant{} + 1999ms);
+    EXPECT_TRUE(rig.take_sent().empty());
+    rig.run_until(Instant{} + 2s);
+    const auto said = rig.take_sent();
+    EXPECT_EQ(said.empty(), !announced);
+    for (const auto& frame : said) {
+      EXPECT_EQ(wire::source_mac(frame.bytes), other);
+      EXPECT_TRUE(wire::destination_mac(frame.bytes).is_multicast());
+    }
+    rig.receive(roce_send(ghost_ip, Qpn{0x11}, 64));  // to the old MAC
+    EXPECT_EQ(rig.count(Drop::qp_unknown), 0U);
+    rig.receive(arp_request(node_mac, node_ip, ghost_ip));
+    const auto answer = rig.take_sent();
+    ASSERT_EQ(answer.size(), 1U);
+    EXPECT_EQ(wire::source_mac(answer[0].bytes), other);
   }
 }
 

@@ -142,6 +142,21 @@ TEST(SharedBuffer, says_why_not) {
   EXPECT_EQ(buffer.pool_used(), 9'500U);
 }
 
+TEST(SharedBuffer, may_shrink_below_what_it_holds_and_grow_again) {
+  BufferSpec spec;
+  spec.size_bytes = 10'000;
+  SharedBuffer buffer{spec, 1};
+  EXPECT_EQ(buffer.admit(packet(4'000, 0), 0), std::nullopt);
+  buffer.resize(3'000);
+  EXPECT_EQ(buffer.admit(packet(100, 0), 4'000), SwitchDrop::buffer_full);
+  buffer.release(packet(4'000, 0));
+  EXPECT_EQ(buffer.pool_used(), 0U);
+  EXPECT_EQ(buffer.admit(packet(3'000, 0), 0), std::nullopt);
+  EXPECT_EQ(buffer.admit(packet(100, 0), 3'000), SwitchDrop::buffer_full);
+  buffer.resize(10'000);
+  EXPECT_EQ(buffer.admit(packet(100, 0), 3'000), std::nullopt);
+}
+
 TEST(SharedBuffer, refuses_what_does_not_fit) {
   BufferSpec spec;
   spec.size_bytes = 1'000'000;
