@@ -48,7 +48,7 @@ bool RateLimiter::set_trace(RateTrace* trace) noexcept {
   return true;
 }
 
-void RateLimiter::on_step(const cc::DcqcnStep& step) noexcept { trace_->record(qp_, step); }
+void RateLimiter::on_step(const cc::DcqcnStep& step) noexcept { trace_->record(qp(), step); }
 
 void RateLimiter::follow(Instant now) noexcept {
   stats_.alpha = reaction_->alpha();
