@@ -53,6 +53,15 @@ struct Watchdog {
   switching::WatchdogAction action = switching::WatchdogAction::drop;
 };
 
+/// The switch at the real node's cable pauses it whatever the traffic.
+struct Storm {
+  std::vector<std::uint8_t> priorities;
+  std::uint16_t quanta = 0xffff;
+  Duration period{};
+  Duration start{};
+  Duration duration{};
+};
+
 struct Network {
   Located<Shape> topology;
   std::uint32_t hosts = 0;  // the real node and the ghosts: set by load_cluster
@@ -68,6 +77,7 @@ struct Network {
   std::uint16_t pfc_quanta = 0xffff;
   std::vector<PriorityClass> priorities;
   std::optional<Watchdog> watchdog;
+  std::optional<Storm> storm;
   std::uint32_t frames = 65'536;
 };
 

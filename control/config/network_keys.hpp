@@ -108,6 +108,16 @@ void describe(V& v, Watchdog& x) {
   v.field("action", x.action, "`drop` what waits and comes, or `forward` it in spite of the pause.");
 }
 template <class V>
+void describe(V& v, Storm& x) {
+  v.about({.name = "pfc storm", .doc = "The switch at the real node's cable pauses it whatever the traffic."});
+  v.field("priorities", x.priorities, "Which are paused.",
+          {.required = true, .one_or_many = true, .limits = {.max = 7}});
+  v.field("quanta", x.quanta, "Of each pause; one is 512 bit times at `host_rate`.", {.limits = {.min = 1}});
+  v.field("period", x.period, "From a pause to the next.", {.fallback = "half of the time that one lasts"});
+  v.field("start", x.start, "After the start of the emulator.");
+  v.field("duration", x.duration, "When it is over a resume is sent.", {.required = true, .limits = {.min = 1}});
+}
+template <class V>
 void describe(V& v, Network& x) {
   v.about({.name = "network",
            .doc = "Switches and cables between the port and its ghosts. One port only. See the page on the fabric."});
@@ -128,6 +138,7 @@ void describe(V& v, Network& x) {
           {.limits = {.min = 2}});
   v.field("priorities", x.priorities, "What is not a lossy, strict priority with default thresholds.");
   v.field("watchdog", x.watchdog, "Of every port.", {.fallback = "none"});
+  v.field("storm", x.storm, "A storm of pauses to the real node.", {.fallback = "none"});
   v.field("frames", x.frames, "Under way at once; beyond, frames are lost.", {.limits = {.min = 64, .max = 1U << 22U}});
 }
 

@@ -209,6 +209,16 @@ pipeline::NetworkPlan make_network(const config::Network& network, std::uint32_t
     out.classes.lossless |= static_cast<std::uint8_t>(x.lossless ? 1U << *x.priority : 0U);
   }
   out.packets = network.frames;
+  if (network.storm) {
+    pipeline::StormPlan& storm = out.storm.emplace();
+    for (const std::uint8_t priority : network.storm->priorities) {
+      storm.pauses.class_enable |= static_cast<std::uint8_t>(1U << priority);
+    }
+    storm.pauses.quanta = network.storm->quanta;
+    storm.pauses.period = network.storm->period;
+    storm.pauses.duration = network.storm->duration;
+    storm.start = network.storm->start;
+  }
   return out;
 }
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/check.hpp"
 #include "wire/build.hpp"
 #include "wire/ip.hpp"
 #include "wire/mac_control.hpp"
@@ -72,6 +73,15 @@ class EmulatedNetwork::State final : public switching::PacketOwner {
     node_ = std::make_unique<Station>(*this, wheel, plan.node, true);
     for (const HostId host : plan.ghosts) {
       ghosts_.push_back(std::make_unique<Station>(*this, wheel, host, false));
+    }
+    if (plan.storm) {
+      storm_ = std::make_unique<switching::PauseStorm>(wheel, to_node());
+    }
+  }
+
+  void start(Instant now) noexcept {
+    if (storm_) {
+      storm_->start(plan_.storm->pauses, now + plan_.storm->start);
     }
   }
 
@@ -151,11 +161,26 @@ class EmulatedNetwork::State final : public switching::PacketOwner {
     free_.push_front(packet);
   }
 
+  /// The switch's port at the real node's cable.
+  switching::EgressPort& to_node() {
+    switching::EgressPort* found = nullptr;
+    for (switching::SwitchId s = 0; s < network_.topology().switches.size(); ++s) {
+      for (PortIndex i = 0; i < network_.at(s).ports(); ++i) {
+        if (network_.peer(s, i).end == switching::Topology::End{.host = true, .index = plan_.node}) {
+          found = &network_.at(s).port(i);
+        }
+      }
+    }
+    NBX_CHECK(found != nullptr);
+    return *found;
+  }
+
   User& user_;
   NetworkPlan plan_;
   std::unique_ptr<FramePacket[]> slab_;
   switching::PacketList free_;
   switching::Network network_;
+  std::unique_ptr<switching::PauseStorm> storm_;
   std::unique_ptr<Station> node_;
   std::vector<std::unique_ptr<Station>> ghosts_;
 };
@@ -163,6 +188,8 @@ class EmulatedNetwork::State final : public switching::PacketOwner {
 EmulatedNetwork::EmulatedNetwork(const NetworkPlan& plan, Wheel& wheel, const Rng& rng, User& user)
     : state_(std::make_unique<State>(plan, wheel, rng, user)) {}
 EmulatedNetwork::~EmulatedNetwork() = default;
+
+void EmulatedNetwork::start(Instant now) noexcept { state_->start(now); }
 
 void EmulatedNetwork::from_node(Frame& frame, GhostId to, Instant now) noexcept {
   state_->send(frame, *state_->node_, *state_->ghosts_[index(to)], now);

@@ -10,8 +10,15 @@
 #include "frame/pool.hpp"
 #include "switching/class_map.hpp"
 #include "switching/network.hpp"
+#include "switching/pause_storm.hpp"
 
 namespace nbx::pipeline {
+
+/// Pauses of the switch at the real node's cable, whatever the traffic.
+struct StormPlan {
+  switching::PauseStormSpec pauses;
+  Duration start{};
+};
 
 struct NetworkPlan {
   switching::Topology topology;
@@ -19,6 +26,7 @@ struct NetworkPlan {
   switching::HostId node = 0;             // the real node's place
   std::vector<switching::HostId> ghosts;  // by GhostId
   switching::ClassMap classes;
+  std::optional<StormPlan> storm;
   std::uint32_t packets = 65'536;  // in the network at once; beyond: Drop::network_full
 };
 
@@ -44,6 +52,8 @@ class EmulatedNetwork {
   EmulatedNetwork(EmulatedNetwork&&) = delete;
   EmulatedNetwork& operator=(EmulatedNetwork&&) = delete;
 
+  /// Before the first frame.
+  void start(Instant now) noexcept;
   /// Takes ownership. A ghost's frame is on its way to the real node, or to the ghost `to`.
   void from_node(Frame& frame, GhostId to, Instant now) noexcept;
   void from_ghost(Frame& frame, GhostId from, std::optional<GhostId> to, Instant now) noexcept;

@@ -99,6 +99,9 @@ class Shard::State final : public EmulatedNetwork::User,
     load_events(now);
     schedule_.load(plan_.profile.failures, now);
     static_.start(now);
+    if (network_) {
+      network_->start(now);
+    }
     for (auto& of_ghost : personalities_) {
       for (auto& personality : of_ghost) {
         personality->start(now);

@@ -1,9 +1,10 @@
-"""PFC and PAUSE on frames: `nbx replay` is handed pauses that scapy made.
+"""PFC and PAUSE on frames: `nbx replay` is handed pauses that scapy made, storms are read with tshark and `nbx inspect`.
 
 A ghost answers pings of every priority. Its answers wait in the queues of an emulated switch, which the pauses of the
 node hold. Every time is worked out from the standard: a quantum is 512 bit times (IEEE 802.1Q 36.1.3.3, 802.3 31B.2),
 a frame of 60 bytes is on the line for 84.
 """
+import json
 import os
 import subprocess
 from collections import defaultdict
@@ -31,6 +32,7 @@ network:
   host_rate: {gbps}Gb/s
   propagation: 1us
   latency: 500ns
+{more}
 """
 
 
@@ -56,15 +58,15 @@ def ping(priority):
     return bytes(frame).ljust(60, b"\0")
 
 
-def replay(tmp_path, gbps, frames):
+def replay(tmp_path, gbps, frames, more="", linger="1ms"):
     """Sends [(nanoseconds, frame)]; answers what the port sent, [(nanoseconds, frame)]."""
-    (tmp_path / "cluster.yaml").write_text(CLUSTER.format(node=NODE_MAC, ghost=GHOST_MAC, gbps=gbps))
+    (tmp_path / "cluster.yaml").write_text(CLUSTER.format(node=NODE_MAC, ghost=GHOST_MAC, gbps=gbps, more=more))
     with scapy.RawPcapWriter(str(tmp_path / "in.pcap"), linktype=1, nano=True) as pcap:
         pcap.write_header(None)
         for time_ns, frame in sorted(frames):
             pcap.write_packet(frame, sec=time_ns // 10**9, usec=time_ns % 10**9)
     done = subprocess.run([NBX, "replay", "--cluster", "cluster.yaml", "--in", "in.pcap", "--out", "out.pcapng", "--linger",
-                           "1ms", "--json"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+                           linger, "--json"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return [(time_ns, frame) for time_ns, frame, _ in records(tmp_path / "out.pcapng")]
 
@@ -156,3 +158,39 @@ def test_plain_pause_holds_every_priority_and_no_pfc_resume_ends_it(tmp_path):
     after = sorted(t for times in answers(sent).values() for t in times if t > start)
     assert len(after) == 8
     assert after[0] == pytest.approx(end, abs=1)
+
+
+def inspected(path, gbps):
+    done = subprocess.run([NBX, "inspect", "--json", "--link", f"{gbps}Gb/s", path], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("gbps", [10, 100, 400])
+def test_a_storm_has_no_gap(tmp_path, gbps):
+    more = "  storm: {priorities: [3, 4], start: 100us, duration: 5ms}\n"
+    traffic = [(0, ping(0))] + steady(6_000_000, priorities=[0, 3])
+    sent = replay(tmp_path, gbps, traffic, more)
+    report = inspected(tmp_path / "out.pcapng", gbps)["interfaces"][0]["outbound"]
+    assert set(report["pfc"]) == {"3", "4"} and "pause" not in report
+    for track in report["pfc"].values():
+        assert track["gaps"] == 0 and track["resumes"] == 1
+        assert track["paused_ns"] == track["longest_pause_ns"]
+        # Begin and end may each wait for a frame on the line.
+        assert track["paused_ns"] == pytest.approx(5_000_000, abs=100)
+    # The same of the bytes themselves.
+    pauses = [(t, int.from_bytes(f[16:18], "big"), int.from_bytes(f[24:26], "big")) for t, f in sent
+              if f[12:16] == b"\x88\x08\x01\x01"]
+    assert all(enabled == 0x18 for _, enabled, _ in pauses)
+    assert pauses[-1][2] == 0 and pauses[0][2] == 0xffff
+    for (t, _, quanta), (later, _, _) in zip(pauses, pauses[1:]):
+        assert later - t < quanta_ns(quanta, gbps)
+
+
+def test_a_storm_with_too_long_a_period_has_gaps(tmp_path):
+    more = "  storm: {priorities: 3, quanta: 1000, period: 60us, duration: 1ms}\n"
+    replay(tmp_path, 10, [(0, ping(0))], more, linger="2ms")
+    track = inspected(tmp_path / "out.pcapng", 10)["interfaces"][0]["outbound"]["pfc"]["3"]
+    assert track["pauses"] == 17 and track["gaps"] == 16, "a pause each 60 us for 1 ms"
+    assert track["longest_gap_ns"] == 8_800, "60 us less 1000 quanta"
+    assert track["longest_pause_ns"] == 51_200
