@@ -19,8 +19,9 @@ Body inspect(CLI::App& app) {
   return [options, link] {
     if (!link->empty()) {
       const Result<BitRate> rate = config::Scalar<BitRate>::parse({*link});
-      if (!rate.ok()) {
-        std::cerr << "nbx inspect: --link: " << rate.error().message << '\n';
+      constexpr BitRate slowest{1'000'000};  // of Ethernet
+      if (!rate.ok() || rate->bits_per_second < slowest.bits_per_second) {
+        std::cerr << "nbx inspect: --link: " << (rate.ok() ? "at least 1Mb/s" : rate.error().message) << '\n';
         return exit_usage;
       }
       options->link = *rate;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "wire/mac_control.hpp"
+
 namespace nbx::analysis {
 namespace {
 
@@ -78,7 +80,7 @@ void Analysis::add(const capture::Record& record, const capture::Reader::Interfa
   }
 }
 
-void Analysis::add_pause(PauseReport& report, std::int64_t time_ns, ConstBytes frame,
+void Analysis::add_pause(switching::PauseTracks& tracks, std::int64_t time_ns, ConstBytes frame,
                          const wire::Parsed& parsed) const {
   // Picoseconds reach 106 days; the times of a file may be anything.
   constexpr std::int64_t limit_ns = std::numeric_limits<std::int64_t>::max() / 4000;
@@ -87,13 +89,13 @@ void Analysis::add_pause(PauseReport& report, std::int64_t time_ns, ConstBytes f
   const Instant now{std::clamp(since_ns, -limit_ns, limit_ns) * 1000};
   const ConstBytes control = frame.subspan(parsed.l3_offset);
   if (parsed.kind == wire::FrameKind::pause) {
-    report.plain.on_frame(overlay<wire::PauseControl>(control)->quanta.value(), link_, now);
+    tracks.plain.on_frame(overlay<wire::PauseControl>(control)->quanta.value(), link_, now);
     return;
   }
   const auto* pfc = overlay<wire::PfcControl>(control);
   for (unsigned p = 0; p < wire::priorities; ++p) {
     if (pfc->enabled(p)) {
-      report.pfc[p].on_frame(pfc->quanta[p].value(), link_, now);
+      tracks.pfc[p].on_frame(pfc->quanta[p].value(), link_, now);
     }
   }
 }

@@ -9,8 +9,8 @@
 
 #include "capture/reader.hpp"
 #include "inspect/flow.hpp"
-#include "inspect/pauses.hpp"
 #include "stats/counters.hpp"
+#include "switching/pause_track.hpp"
 #include "wire/mad.hpp"
 #include "wire/parse.hpp"
 
@@ -26,7 +26,7 @@ struct DirectionReport {
   std::map<std::string_view, std::uint64_t> dropped;  // by reason; "other": none of this version's
   Quantiles delay_asked{delay_bits};
   Quantiles delay_late{delay_bits};  // achieved minus asked, of frames that say so
-  PauseReport pauses;
+  switching::PauseTracks pauses;
 };
 
 struct InterfaceReport {
@@ -59,7 +59,8 @@ class Analysis {
  private:
   void add_roce(const capture::Record& record, ConstBytes frame, const wire::Parsed& parsed, IcrcVerdict icrc,
                 const capture::Comment* comment);
-  void add_pause(PauseReport& report, std::int64_t time_ns, ConstBytes frame, const wire::Parsed& parsed) const;
+  void add_pause(switching::PauseTracks& tracks, std::int64_t time_ns, ConstBytes frame,
+                 const wire::Parsed& parsed) const;
   ConstBytes whole(const capture::Record& record);
 
   BitRate link_;

@@ -19,7 +19,7 @@ void put(Json& object, const char* key, const Quantiles& h) {
   }
 }
 
-Json json_of(const PauseTrack& track, BitRate link) {
+Json json_of(const switching::PauseTrack& track, BitRate link) {
   Json j = {{"pauses", track.pauses()}, {"resumes", track.resumes()}, {"quanta", track.quanta()}};
   if (!link.unlimited()) {
     j["gaps"] = track.gaps();
@@ -30,7 +30,7 @@ Json json_of(const PauseTrack& track, BitRate link) {
   return j;
 }
 
-void put(Json& object, const PauseReport& report, BitRate link) {
+void put(Json& object, const switching::PauseTracks& report, BitRate link) {
   for (std::size_t p = 0; p < report.pfc.size(); ++p) {
     if (report.pfc[p].seen()) {
       object["pfc"][std::to_string(p)] = json_of(report.pfc[p], link);

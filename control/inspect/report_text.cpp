@@ -91,7 +91,7 @@ std::string nanoseconds(const Quantiles& h) {
                               number(h.count()) + " frames)";
 }
 
-std::string pauses(const PauseTrack& track, BitRate link) {
+std::string pauses(const switching::PauseTrack& track, BitRate link) {
   std::string text = "pauses " + number(track.pauses()) + ", resumes " + number(track.resumes()) + ", quanta " +
                      number(track.quanta());
   if (!link.unlimited()) {
@@ -105,7 +105,7 @@ std::string pauses(const PauseTrack& track, BitRate link) {
   return text;
 }
 
-void print_pauses(const PauseReport& report, BitRate link, std::ostream& out) {
+void print_pauses(const switching::PauseTracks& report, BitRate link, std::ostream& out) {
   for (std::size_t p = 0; p < report.pfc.size(); ++p) {
     if (report.pfc[p].seen()) {
       out << "    PFC priority " << p << ": " << pauses(report.pfc[p], link) << "\n";

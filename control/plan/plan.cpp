@@ -194,30 +194,42 @@ std::optional<rdma::RateLimit> make_rate_limit(const config::Transport& transpor
   return out;
 }
 
-pipeline::NetworkPlan make_network(const config::Network& network, std::uint32_t max_frame) {
+pipeline::StormPlan make_storm(const config::Storm& storm) {
+  pipeline::StormPlan out;
+  for (const std::uint8_t priority : storm.priorities) {
+    out.pauses.class_enable |= static_cast<std::uint8_t>(1U << priority);
+  }
+  out.pauses.quanta = storm.quanta;
+  out.pauses.period = storm.period;
+  out.pauses.duration = storm.duration;
+  out.start = storm.start;
+  return out;
+}
+
+pipeline::NetworkPlan make_network(const config::Network& network, const std::vector<config::Ghost>& ghosts,
+                                   std::uint32_t max_frame) {
   pipeline::NetworkPlan out;
   out.topology = config::topology_of(network);
   out.spec = config::spec_of(network, max_frame);
   for (std::uint32_t host = 1; host < network.hosts; ++host) {
     out.ghosts.push_back(host);
   }
-  out.classes.trust = network.trust;
-  for (const config::PriorityClass& x : network.priorities) {
-    for (const std::uint8_t dscp : x.dscp) {
-      out.classes.of_dscp[dscp] = *x.priority;
-    }
-    out.classes.lossless |= static_cast<std::uint8_t>(x.lossless ? 1U << *x.priority : 0U);
+  out.classes = config::classes_of(network);
+  if (network.node_classes) {
+    out.node_classes = config::classes_of(**network.node_classes);
   }
   out.packets = network.frames;
   if (network.storm) {
-    pipeline::StormPlan& storm = out.storm.emplace();
-    for (const std::uint8_t priority : network.storm->priorities) {
-      storm.pauses.class_enable |= static_cast<std::uint8_t>(1U << priority);
+    out.storm = make_storm(**network.storm);
+  }
+  out.receivers.resize(ghosts.size());
+  for (const config::SlowReceiver& receiver : network.slow_receivers) {
+    for (std::size_t i = 0; i < ghosts.size(); ++i) {
+      const auto names = [&](const auto& word) { return config::names_ghost(*word, *ghosts[i].name); };
+      if (std::any_of(receiver.ghosts.begin(), receiver.ghosts.end(), names)) {
+        out.receivers[i] = config::receiver_of(receiver, network);
+      }
     }
-    storm.pauses.quanta = network.storm->quanta;
-    storm.pauses.period = network.storm->period;
-    storm.pauses.duration = network.storm->duration;
-    storm.start = network.storm->start;
   }
   return out;
 }
@@ -240,7 +252,7 @@ pipeline::ShardPlan make_plan(const config::Port& port, PortId id, const Cluster
   }
   out.profile = make_profile(port.profile, port, config);
   if (config.network) {
-    out.network = make_network(*config.network, *port.mtu + config::frame_headers);
+    out.network = make_network(*config.network, config.ghosts, *port.mtu + config::frame_headers);
   }
   out.transport.send_cnp = config.transport.cnp;
   out.transport.cnp_interval = config.transport.cnp_interval;

@@ -8,9 +8,11 @@
 
 #include "base/rng.hpp"
 #include "frame/pool.hpp"
+#include "pipeline/network_report.hpp"
 #include "switching/class_map.hpp"
 #include "switching/network.hpp"
 #include "switching/pause_storm.hpp"
+#include "switching/slow_receiver.hpp"
 
 namespace nbx::pipeline {
 
@@ -26,7 +28,9 @@ struct NetworkPlan {
   switching::HostId node = 0;             // the real node's place
   std::vector<switching::HostId> ghosts;  // by GhostId
   switching::ClassMap classes;
+  std::optional<switching::ClassMap> node_classes;  // what the real node makes of a frame; none: not known
   std::optional<StormPlan> storm;
+  std::vector<std::optional<switching::SlowReceiverSpec>> receivers;  // by GhostId
   std::uint32_t packets = 65'536;  // in the network at once; beyond: Drop::network_full
 };
 
@@ -40,6 +44,9 @@ class EmulatedNetwork {
     virtual void on_lost(Frame& frame, Drop why, Instant now) noexcept = 0;
     /// The switch at the real node's cable pauses it.
     virtual void on_pause(const switching::PauseFrame& pause, Instant now) noexcept = 0;
+
+    /// A frame between the real node and a ghost has another priority here than at the node, or at the ghost.
+    virtual void on_class_disagreement() noexcept = 0;
 
    protected:
     ~User() = default;
@@ -63,6 +70,8 @@ class EmulatedNetwork {
   void free_all(FramePool& pool) noexcept;
 
   [[nodiscard]] const switching::Network& network() const noexcept;
+  /// Cold.
+  [[nodiscard]] NetworkReport report(Instant now) const;
 
  private:
   class State;

@@ -345,6 +345,7 @@ class Shard::State final : public EmulatedNetwork::User,
     record_outbound(frame, now);
     discard(frame, why);
   }
+  void on_class_disagreement() noexcept override { counters_.count(Counter::class_disagreements); }
   void on_pause(const switching::PauseFrame& pause, Instant now) noexcept override {
     Frame* frame = pool_.alloc(wire::l3_frame_max);
     if (frame == nullptr) {
@@ -613,6 +614,7 @@ void Shard::replace_profile(const fabric::ProfileSpec& profile, Instant now) {
 void Shard::take_down(Instant until, bool from_node, bool to_node) noexcept {
   state_->take_down(until, from_node, to_node);
 }
+const EmulatedNetwork* Shard::network() const noexcept { return state_->network_.get(); }
 const events::Table* Shard::events() const noexcept { return state_->events_.get(); }
 const fabric::ProfileSpec& Shard::profile() const noexcept { return state_->plan_.profile; }
 rdma::Transport& Shard::transport() noexcept { return state_->transport_; }
