@@ -19,6 +19,7 @@ struct Verdict {
   std::string file;
   std::string summary;  // of a sound file
   Diagnostics diagnostics;
+  Diagnostics warnings;
 };
 
 std::string counted(std::size_t n, const std::string& noun) {
@@ -26,7 +27,7 @@ std::string counted(std::size_t n, const std::string& noun) {
 }
 
 Verdict check_file(const std::string& file) {
-  Verdict verdict{file, {}, {}};
+  Verdict verdict{file, {}, {}, {}};
   switch (config::file_kind(file, verdict.diagnostics)) {
     case config::FileKind::cluster: {
       config::Loaded loaded = config::load_cluster(file);
@@ -34,6 +35,7 @@ Verdict check_file(const std::string& file) {
                         counted(loaded.config.nodes.size(), "real node") + ", " +
                         counted(loaded.config.ghosts.size(), "ghost");
       verdict.diagnostics = std::move(loaded.diagnostics);
+      verdict.warnings = std::move(loaded.warnings);
       break;
     }
     case config::FileKind::profile: {
@@ -74,6 +76,14 @@ Json to_json(const Diagnostic& diagnostic) {
   return out;
 }
 
+Json to_json(const Diagnostics& diagnostics) {
+  Json out = Json::array();
+  for (const Diagnostic& diagnostic : diagnostics) {
+    out.push_back(to_json(diagnostic));
+  }
+  return out;
+}
+
 }  // namespace
 
 int check(const std::vector<std::string>& files, const Options& options, std::ostream& out, std::ostream& err) {
@@ -83,12 +93,16 @@ int check(const std::vector<std::string>& files, const Options& options, std::os
     const Verdict verdict = check_file(file);
     sound = sound && verdict.diagnostics.empty();
     if (options.json) {
-      Json errors = Json::array();
-      for (const Diagnostic& diagnostic : verdict.diagnostics) {
-        errors.push_back(to_json(diagnostic));
-      }
-      report.push_back({{"file", file}, {"ok", verdict.diagnostics.empty()}, {"errors", errors}});
-    } else if (verdict.diagnostics.empty()) {
+      report.push_back({{"file", file},
+                        {"ok", verdict.diagnostics.empty()},
+                        {"errors", to_json(verdict.diagnostics)},
+                        {"warnings", to_json(verdict.warnings)}});
+      continue;
+    }
+    for (const Diagnostic& warning : verdict.warnings) {
+      err << warning;
+    }
+    if (verdict.diagnostics.empty()) {
       out << file << ": " << verdict.summary << '\n';
     } else {
       for (const Diagnostic& diagnostic : verdict.diagnostics) {

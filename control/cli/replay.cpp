@@ -28,6 +28,9 @@ int run(const Input& input) {
   if (!loaded.ok()) {
     return exit_usage;
   }
+  for (const config::Diagnostic& warning : loaded.warnings) {
+    std::cerr << warning;
+  }
   const std::vector<pipeline::ShardPlan> plans = plan::make_plans(loaded.config);
   const auto named = [&](const pipeline::ShardPlan& p) { return p.port_name == input.port; };
   const auto plan =

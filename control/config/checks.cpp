@@ -6,6 +6,7 @@
 
 #include "config/cluster_keys.hpp"
 #include "switching/check.hpp"
+#include "switching/pause_storm.hpp"
 
 namespace nbx::config {
 namespace {
@@ -344,7 +345,66 @@ void check_priorities(const Network& network, Diagnostics& out) {
   }
 }
 
-void check_network(const Network& network, const ClusterConfig& config, Diagnostics& out) {
+void warn(const SourcePos& pos, const std::string& text, Diagnostics& warnings) {
+  warnings.push_back({.pos = pos, .message = text, .severity = Severity::warning});
+}
+
+void check_storm(const Network& network, std::uint32_t max_frame, Diagnostics& warnings) {
+  const Storm& storm = **network.storm;
+  const Duration pause = switching::pause_time(storm.quanta, network.host_rate);
+  const Duration period = storm.period == Duration::zero() ? pause / 2 : storm.period;
+  if (!switching::storm_is_gapless(storm.quanta, period, network.host_rate, max_frame)) {
+    const Duration late = serialize_time_ceil(max_frame + ethernet_overhead_bytes, network.host_rate);
+    warn(network.storm->pos,
+         "the storm may have gaps: a pause of " + text(storm.quanta) + " quanta lasts " + text(pause) +
+             ", the next one comes after " + text(period) + " and up to " + text(late) +
+             " later, behind a frame on the line",
+         warnings);
+  }
+}
+
+/// Ghosts that are named, and buffers that lose nothing.
+void check_receivers(const Network& network, const ClusterConfig& config, std::uint32_t max_frame, Diagnostics& out,
+                     Diagnostics& warnings) {
+  std::vector<std::string> names;
+  for (const Ghost& ghost : config.ghosts) {
+    names.push_back(*ghost.name);
+  }
+  std::set<std::string> slow;
+  for (const SlowReceiver& receiver : network.slow_receivers) {
+    if (receiver.ghosts.empty()) {
+      continue;
+    }
+    for (const Located<std::string>& word : receiver.ghosts) {
+      bool known = false;
+      for (const std::string& name : names) {
+        if (names_ghost(*word, name)) {
+          known = true;
+          if (!slow.insert(name).second) {
+            out.push_back({word.pos, "'" + name + "' is a slow receiver already"});
+          }
+        }
+      }
+      if (!known) {
+        out.push_back({word.pos, "there is no ghost '" + *word + "'" + did_you_mean(*word, names)});
+      }
+    }
+    const SourcePos& pos = receiver.xoff.given() ? receiver.xoff.pos : receiver.ghosts.front().pos;
+    const std::uint64_t xoff = receiver.xoff->value;
+    const std::uint64_t headroom =
+        switching::headroom_for(network.host_rate, network.propagation, Duration::zero(), max_frame);
+    if (xoff >= receiver.buffer.value) {
+      out.push_back({pos, "'xoff' is not less than 'buffer'"});
+    } else if (receiver.buffer.value - xoff < headroom && classes_of(network).lossless != 0) {
+      warn(pos,
+           "a slow receiver has " + text(receiver.buffer.value - xoff) + " bytes above 'xoff'; " + text(headroom) +
+               " can arrive after a pause (twice the propagation at the cable's rate, and three frames)",
+           warnings);
+    }
+  }
+}
+
+void check_network(const Network& network, const ClusterConfig& config, Diagnostics& out, Diagnostics& warnings) {
   const SourcePos& pos = network.topology.pos;
   check_priorities(network, out);
   if (config.ports.size() != 1) {
@@ -366,6 +426,18 @@ void check_network(const Network& network, const ClusterConfig& config, Diagnost
   for (const switching::Finding& finding : switching::check(topology, spec_of(network, max_frame), max_frame)) {
     if (finding.fatal) {
       out.push_back({pos, finding.text});
+    } else {
+      warn(pos, finding.text, warnings);
+    }
+  }
+  check_receivers(network, config, max_frame, out, warnings);
+  if (network.storm) {
+    check_storm(network, max_frame, warnings);
+  }
+  if (network.node_classes) {
+    for (const std::string& line : switching::disagreements("the real node", classes_of(**network.node_classes),
+                                                            "the network", classes_of(network))) {
+      warn(network.node_classes->pos, line, warnings);
     }
   }
 }
@@ -451,7 +523,7 @@ void check_nccl(const Nccl& nccl, const ClusterConfig& config, Diagnostics& out)
 
 }  // namespace
 
-void check_cluster(const ClusterConfig& config, Diagnostics& out) {
+void check_cluster(const ClusterConfig& config, Diagnostics& out, Diagnostics& warnings) {
   check_ports(config, out);
   check_identities(config, out);
   for (const Ghost& ghost : config.ghosts) {
@@ -464,7 +536,7 @@ void check_cluster(const ClusterConfig& config, Diagnostics& out) {
     out.push_back({config.transport.dcqcn->pos, "'dcqcn' needs 'line_rate', the rate that it starts from"});
   }
   if (config.network) {
-    check_network(*config.network, config, out);
+    check_network(*config.network, config, out, warnings);
   }
   Unique<std::string> traffic("traffic", out);
   for (const Traffic& each : config.traffic) {
@@ -477,6 +549,7 @@ void check_cluster(const ClusterConfig& config, Diagnostics& out) {
   // What has no place follows from a value that is missing or wrong, which has been said.
   const auto without_place = [](const auto& said) { return said.pos.file == nullptr; };
   std::erase_if(out, without_place);
+  std::erase_if(warnings, without_place);
   for (Diagnostic& diagnostic : out) {
     std::erase_if(diagnostic.notes, without_place);
   }

@@ -6,7 +6,8 @@
 
 namespace nbx::config {
 
-void check_cluster(const ClusterConfig& config, Diagnostics& out);
+/// `warnings`: what is legal, and hardly meant.
+void check_cluster(const ClusterConfig& config, Diagnostics& out, Diagnostics& warnings);
 /// `profile` in place of the one that a port of a sound cluster has: for changes while running.
 void check_profile(const Profile& profile, const Port& port, const ClusterConfig& config, Diagnostics& out);
 

@@ -295,9 +295,10 @@ void read_cluster(const std::string& file, const std::optional<Value>& document,
   if (document) {
     read(*document, loaded.config, {}, loaded.diagnostics);
     complete(loaded.config, loaded.diagnostics);
-    check_cluster(loaded.config, loaded.diagnostics);
+    check_cluster(loaded.config, loaded.diagnostics, loaded.warnings);
   }
   sort(loaded.diagnostics);
+  sort(loaded.warnings);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@ namespace nbx::config {
 struct Loaded {
   ClusterConfig config;
   Diagnostics diagnostics;
+  Diagnostics warnings;  // legal, and hardly meant
 
   [[nodiscard]] bool ok() const { return diagnostics.empty(); }
 };

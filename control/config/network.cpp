@@ -32,7 +32,35 @@ std::uint32_t bytes(ByteCount count) {
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(count.value, UINT32_MAX));
 }
 
+std::uint8_t number(std::uint8_t priority) { return priority; }
+std::uint8_t number(const Located<std::uint8_t>& priority) { return *priority; }
+
+template <class Classes>
+switching::ClassMap class_map(switching::Trust trust, const Classes& priorities) {
+  switching::ClassMap out;
+  out.trust = trust;
+  for (const auto& x : priorities) {
+    for (const std::uint8_t dscp : x.dscp) {
+      out.of_dscp[dscp] = number(x.priority);
+    }
+    out.lossless |= static_cast<std::uint8_t>(x.lossless ? 1U << number(x.priority) : 0U);
+  }
+  return out;
+}
+
 }  // namespace
+
+switching::ClassMap classes_of(const Network& network) { return class_map(network.trust, network.priorities); }
+switching::ClassMap classes_of(const NodeClasses& classes) { return class_map(*classes.trust, classes.priorities); }
+
+switching::SlowReceiverSpec receiver_of(const SlowReceiver& receiver, const Network& network) {
+  const std::uint64_t xoff = receiver.xoff->value;
+  return {.drain = receiver.drain,
+          .buffer_bytes = receiver.buffer.value,
+          .xoff_bytes = xoff,
+          .xon_bytes = xoff - std::min(xoff, receiver.xon.value),
+          .lossless = classes_of(network).lossless};
+}
 
 switching::Topology topology_of(const Network& network) { return std::visit(Builder{network}, *network.topology); }
 

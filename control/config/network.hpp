@@ -10,6 +10,7 @@
 #include "config/source.hpp"
 #include "switching/class_map.hpp"
 #include "switching/network.hpp"
+#include "switching/slow_receiver.hpp"
 
 namespace nbx::config {
 
@@ -53,6 +54,35 @@ struct Watchdog {
   switching::WatchdogAction action = switching::WatchdogAction::drop;
 };
 
+/// The switch at the real node's cable pauses it whatever the traffic.
+struct Storm {
+  std::vector<std::uint8_t> priorities;
+  std::uint16_t quanta = 0xffff;
+  Duration period{};
+  Duration start{};
+  Duration duration{};
+};
+
+/// Ghosts that take what they receive from their NIC's buffer slowly, and pause their switch.
+struct SlowReceiver {
+  std::vector<Located<std::string>> ghosts;
+  BitRate drain{};
+  ByteCount buffer{1U << 20U};
+  Located<ByteCount> xoff{ByteCount{256U << 10U}};
+  ByteCount xon{4096};
+};
+
+/// Which priorities the real node has, to find out where it and the network differ.
+struct NodePriority {
+  std::uint8_t priority = 0;
+  std::vector<std::uint8_t> dscp;
+  bool lossless = false;
+};
+struct NodeClasses {
+  Located<switching::Trust> trust{switching::Trust::dscp};
+  std::vector<NodePriority> priorities;
+};
+
 struct Network {
   Located<Shape> topology;
   std::uint32_t hosts = 0;  // the real node and the ghosts: set by load_cluster
@@ -68,6 +98,9 @@ struct Network {
   std::uint16_t pfc_quanta = 0xffff;
   std::vector<PriorityClass> priorities;
   std::optional<Watchdog> watchdog;
+  std::optional<Located<Storm>> storm;
+  std::vector<SlowReceiver> slow_receivers;
+  std::optional<Located<NodeClasses>> node_classes;
   std::uint32_t frames = 65'536;
   std::optional<Duration> reroute_after;
 };
@@ -81,6 +114,9 @@ inline constexpr std::uint32_t frame_headers = 14 + 2 * 4;  // on top of the MTU
                                                    const std::vector<std::string>& names);
 /// What to say when there is none of that name.
 [[nodiscard]] std::string no_cable(const std::string& word);
+[[nodiscard]] switching::ClassMap classes_of(const Network& network);
+[[nodiscard]] switching::ClassMap classes_of(const NodeClasses& classes);
+[[nodiscard]] switching::SlowReceiverSpec receiver_of(const SlowReceiver& receiver, const Network& network);
 /// `max_frame`: the largest frame, without FCS.
 [[nodiscard]] switching::NetworkSpec spec_of(const Network& network, std::uint32_t max_frame);
 

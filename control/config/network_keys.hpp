@@ -108,6 +108,45 @@ void describe(V& v, Watchdog& x) {
   v.field("action", x.action, "`drop` what waits and comes, or `forward` it in spite of the pause.");
 }
 template <class V>
+void describe(V& v, Storm& x) {
+  v.about({.name = "pfc storm", .doc = "The switch at the real node's cable pauses it whatever the traffic."});
+  v.field("priorities", x.priorities, "Which are paused.",
+          {.required = true, .one_or_many = true, .limits = {.max = 7}});
+  v.field("quanta", x.quanta, "Of each pause; one is 512 bit times at `host_rate`.", {.limits = {.min = 1}});
+  v.field("period", x.period, "From a pause to the next.", {.fallback = "half of the time that one lasts"});
+  v.field("start", x.start, "After the start of the emulator.");
+  v.field("duration", x.duration, "When it is over a resume is sent; for safety, a minute at most.",
+          {.required = true, .limits = {.min = 1, .max = 60'000'000'000'000}});
+}
+template <class V>
+void describe(V& v, SlowReceiver& x) {
+  v.about({.name = "slow receiver",
+           .doc = "Ghosts that take frames from their buffer at a rate of their own, one after the other, and pause "
+                  "their switch before the buffer is full."});
+  v.field("ghosts", x.ghosts, "Names; `*` at the end stands for any rest.", {.required = true, .one_or_many = true});
+  v.field("drain", x.drain, "Of the frames' bytes, without what a line adds.",
+          {.required = true, .limits = {.min = 1}});
+  v.field("buffer", x.buffer, "What it holds; beyond, frames are lost.", {.limits = {.min = 1}});
+  v.field("xoff", x.xoff, "With more of a lossless priority, it is paused.", {.limits = {.min = 1}});
+  v.field("xon", x.xon, "So far below, it may go on.");
+}
+template <class V>
+void describe(V& v, NodePriority& x) {
+  v.about({.name = "priority of the real node", .doc = "One priority of the real node's NIC."});
+  v.field("priority", x.priority, "Which.", {.required = true, .limits = {.max = 7}});
+  v.field("dscp", x.dscp, "The DSCPs that belong to it.",
+          {.one_or_many = true, .limits = {.max = 63}, .fallback = "DSCP / 8"});
+  v.field("lossless", x.lossless, "Whether it has PFC.");
+}
+template <class V>
+void describe(V& v, NodeClasses& x) {
+  v.about({.name = "classes of the real node",
+           .doc = "How the real node's NIC is set, as `mlnx_qos` shows it: where the network differs is warned of, and "
+                  "frames that are seen differently are counted."});
+  v.field("trust", x.trust, "What it takes a frame's priority from.");
+  v.field("priorities", x.priorities, "What is not lossy with the DSCPs of its number.");
+}
+template <class V>
 void describe(V& v, Network& x) {
   v.about({.name = "network",
            .doc = "Switches and cables between the port and its ghosts. One port only. See the page on the fabric."});
@@ -130,6 +169,9 @@ void describe(V& v, Network& x) {
   v.field("watchdog", x.watchdog, "Of every port.", {.fallback = "none"});
   v.field("reroute_after", x.reroute_after, "From the last change of a cable until all switches have routes around it.",
           {.fallback = "never; a switch only avoids its own dead cables"});
+  v.field("storm", x.storm, "A storm of pauses to the real node.", {.fallback = "none"});
+  v.field("slow_receivers", x.slow_receivers, "Ghosts that receive more slowly than their cable.");
+  v.field("node_classes", x.node_classes, "The real node's own priorities, to be compared.", {.fallback = "not known"});
   v.field("frames", x.frames, "Under way at once; beyond, frames are lost.", {.limits = {.min = 64, .max = 1U << 22U}});
 }
 

@@ -48,7 +48,7 @@ void sort(Diagnostics& diagnostics) {
 }
 
 std::ostream& operator<<(std::ostream& out, const Diagnostic& diagnostic) {
-  write_line(out, diagnostic.pos, "error", diagnostic.message);
+  write_line(out, diagnostic.pos, diagnostic.severity == Severity::error ? "error" : "warning", diagnostic.message);
   for (const Note& note : diagnostic.notes) {
     write_line(out, note.pos, "note", note.message);
   }

@@ -1,5 +1,5 @@
 // Where a value stands in a file, and what is wrong with it. Diagnostics look like a compiler's, so that editors and
-// people find the place: `FILE:LINE:COLUMN: error: MESSAGE`, and `note:` for the other end of a conflict.
+// people find the place: `FILE:LINE:COLUMN: error: MESSAGE`, `warning:`, and `note:` for the other end of a conflict.
 #pragma once
 
 #include <cstdint>
@@ -35,10 +35,13 @@ struct Note {
   std::string message;
 };
 
+enum class Severity : std::uint8_t { error, warning };
+
 struct Diagnostic {
   SourcePos pos;
   std::string message;
   std::vector<Note> notes{};
+  Severity severity = Severity::error;
 };
 
 using Diagnostics = std::vector<Diagnostic>;

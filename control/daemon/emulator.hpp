@@ -63,11 +63,15 @@ class Emulator {
   /// Ends workers and capture; what they leave can still be read.
   void stop();
   [[nodiscard]] bool running() const noexcept { return running_; }
-  /// f(shard) of a port, by its worker while that runs; nullopt when it does not answer in time.
+  /// f(shard, now) of a port, by its worker while that runs; nullopt when it does not answer in time.
+  template <class F>
+  auto ask_at(EmulatedPort& port, F&& f) {
+    return running_ ? port.ask(std::forward<F>(f)) : std::optional(f(*port.shard, clock_->now()));
+  }
+  /// f(shard), likewise.
   template <class F>
   auto ask(EmulatedPort& port, F&& f) {
-    return running_ ? port.ask([&f](pipeline::Shard& shard, Instant) { return f(shard); })
-                    : std::optional(f(*port.shard));
+    return ask_at(port, [&f](pipeline::Shard& shard, Instant) { return f(shard); });
   }
 
   [[nodiscard]] const config::ClusterConfig& config() const noexcept { return config_; }

@@ -114,6 +114,9 @@ int run(const Options& options) {
     }
     return exit_usage;
   }
+  for (const config::Diagnostic& warning : loaded.warnings) {
+    std::cerr << warning;
+  }
   raise_descriptor_limit();
   const sigset_t end_signals = block_end_signals();
   auto emulator = Emulator::start(std::move(loaded.config));

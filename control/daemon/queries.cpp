@@ -28,22 +28,28 @@ struct Population {
   std::size_t connections = 0;
   std::size_t regions = 0;
   std::size_t frames_at_hand = 0;
+  std::optional<std::string> deadlock;  // none: no emulated network
 };
 
-Population count(pipeline::Shard& shard) {
+Population count(pipeline::Shard& shard, Instant now) {
   Population p{.profile = shard.profile().name,
                .qps = shard.transport().qp_count(),
                .connections = shard.cm().connections(),
                .regions = 0,
-               .frames_at_hand = shard.pool().at_hand()};
+               .frames_at_hand = shard.pool().at_hand(),
+               .deadlock = std::nullopt};
   for (std::uint32_t i = 0; i < shard.directory().size(); ++i) {
     p.regions += shard.transport().memory(GhostId{i}).size();
+  }
+  if (shard.network() != nullptr) {
+    const auto cycle = switching::find_deadlock(shard.network()->network(), now);
+    p.deadlock = cycle ? switching::describe(shard.network()->network(), *cycle) : "none";
   }
   return p;
 }
 
 Json port_status(Emulator& emulator, EmulatedPort& port) {
-  const auto population = port.ask([](pipeline::Shard& shard, Instant) { return count(shard); });
+  const auto population = port.ask(count);
   const Counters& counters = port.counters;
   const port::Worker::Load load = port.worker->load();
   const double total = seconds(load.busy + load.idle);
@@ -58,6 +64,9 @@ Json port_status(Emulator& emulator, EmulatedPort& port) {
     doc["qps"] = population->qps;
     doc["connections"] = population->connections;
     doc["memory_regions"] = population->regions;
+    if (population->deadlock) {
+      doc["deadlock"] = *population->deadlock;
+    }
     doc["frames_in_use"] = emulator.frames(port).in_use() - population->frames_at_hand;
   }
   doc["worker"] = population ? "runs" : no_answer;

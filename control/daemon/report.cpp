@@ -4,6 +4,7 @@
 
 #include "base/overloaded.hpp"
 #include "daemon/queries.hpp"
+#include "report/network_json.hpp"
 #include "report/to_json.hpp"
 
 namespace nbx::daemon {
@@ -18,11 +19,16 @@ struct Outcome {
   fabric::Tally to_node;
   fabric::DelayStats from_node_delay;
   fabric::DelayStats to_node_delay;
+  std::optional<pipeline::NetworkReport> network;
 };
 
-Outcome outcome_of(const pipeline::Shard& shard) {
-  return {shard.profile(), shard.tally(Direction::from_node), shard.tally(Direction::to_node),
-          shard.delay_stats(Direction::from_node), shard.delay_stats(Direction::to_node)};
+Outcome outcome_of(const pipeline::Shard& shard, Instant now) {
+  return {shard.profile(),
+          shard.tally(Direction::from_node),
+          shard.tally(Direction::to_node),
+          shard.delay_stats(Direction::from_node),
+          shard.delay_stats(Direction::to_node),
+          shard.network() != nullptr ? std::optional(shard.network()->report(now)) : std::nullopt};
 }
 
 /// The share of the frames it matches that a selector takes in the long run; nullopt for a list.
@@ -102,7 +108,7 @@ double megabits_per_second(std::uint64_t bytes, Duration time) {
 }
 
 void add_port(Json& doc, Emulator& emulator, EmulatedPort& port) {
-  const auto outcome = emulator.ask(port, outcome_of);
+  const auto outcome = emulator.ask_at(port, outcome_of);
   const std::string& name = *port.config.name;
   const Duration time = emulator.uptime();
   doc["ports"].push_back({{"name", name},
@@ -117,6 +123,9 @@ void add_port(Json& doc, Emulator& emulator, EmulatedPort& port) {
     add_effects(doc["effects"], port, "to_node", profile.to_node, outcome->to_node);
     doc["delays"].push_back(with_place(port, "from_node", report::delay_json(outcome->from_node_delay)));
     doc["delays"].push_back(with_place(port, "to_node", report::delay_json(outcome->to_node_delay)));
+    if (outcome->network) {
+      doc["network"] = report::network_json(*outcome->network);
+    }
   }
   doc["counters"][name] = report::counters_json(port.counters);
   doc["drops"][name] = report::drops_json(port.counters);

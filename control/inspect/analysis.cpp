@@ -1,6 +1,9 @@
 #include "inspect/analysis.hpp"
 
 #include <algorithm>
+#include <limits>
+
+#include "wire/mac_control.hpp"
 
 namespace nbx::analysis {
 namespace {
@@ -35,7 +38,7 @@ void count(DirectionReport& report, const capture::Record& record, const capture
 
 void Analysis::add(const capture::Record& record, const capture::Reader::Interface& interface) {
   if (frames_ == 0) {
-    first_ns_ = last_ns_ = record.timestamp_ns;
+    origin_ns_ = first_ns_ = last_ns_ = record.timestamp_ns;
   }
   first_ns_ = std::min(first_ns_, record.timestamp_ns);
   last_ns_ = std::max(last_ns_, record.timestamp_ns);
@@ -48,7 +51,8 @@ void Analysis::add(const capture::Record& record, const capture::Reader::Interfa
   InterfaceReport& report = interfaces_[record.interface];
   const auto comment = capture::parse_comment(record.comment);
   const capture::Comment* said = comment ? &*comment : nullptr;
-  count(report.directions[static_cast<std::size_t>(record.direction)], record, said);
+  DirectionReport& direction = report.directions[static_cast<std::size_t>(record.direction)];
+  count(direction, record, said);
   if (interface.link_type != capture::linktype_ethernet) {
     ++report.other_link_type;
     return;
@@ -71,6 +75,28 @@ void Analysis::add(const capture::Record& record, const capture::Reader::Interfa
   if (parsed.kind == wire::FrameKind::roce_v2 && (drop == Drop::none || drop == Drop::icrc_mismatch)) {
     const IcrcVerdict icrc = cut ? IcrcVerdict::unknown : drop == Drop::none ? IcrcVerdict::good : IcrcVerdict::bad;
     add_roce(record, frame, parsed, icrc, said);
+  } else if (drop == Drop::none && (parsed.kind == wire::FrameKind::pfc || parsed.kind == wire::FrameKind::pause)) {
+    add_pause(direction.pauses, record.timestamp_ns, frame, parsed);
+  }
+}
+
+void Analysis::add_pause(switching::PauseTracks& tracks, std::int64_t time_ns, ConstBytes frame,
+                         const wire::Parsed& parsed) const {
+  // Picoseconds reach 106 days; the times of a file may be anything.
+  constexpr std::int64_t limit_ns = std::numeric_limits<std::int64_t>::max() / 4000;
+  const auto since_ns =
+      static_cast<std::int64_t>(static_cast<std::uint64_t>(time_ns) - static_cast<std::uint64_t>(origin_ns_));
+  const Instant now{std::clamp(since_ns, -limit_ns, limit_ns) * 1000};
+  const ConstBytes control = frame.subspan(parsed.l3_offset);
+  if (parsed.kind == wire::FrameKind::pause) {
+    tracks.plain.on_frame(overlay<wire::PauseControl>(control)->quanta.value(), link_, now);
+    return;
+  }
+  const auto* pfc = overlay<wire::PfcControl>(control);
+  for (unsigned p = 0; p < wire::priorities; ++p) {
+    if (pfc->enabled(p)) {
+      tracks.pfc[p].on_frame(pfc->quanta[p].value(), link_, now);
+    }
   }
 }
 

@@ -10,6 +10,7 @@
 #include "capture/reader.hpp"
 #include "inspect/flow.hpp"
 #include "stats/counters.hpp"
+#include "switching/pause_track.hpp"
 #include "wire/mad.hpp"
 #include "wire/parse.hpp"
 
@@ -25,6 +26,7 @@ struct DirectionReport {
   std::map<std::string_view, std::uint64_t> dropped;  // by reason; "other": none of this version's
   Quantiles delay_asked{delay_bits};
   Quantiles delay_late{delay_bits};  // achieved minus asked, of frames that say so
+  switching::PauseTracks pauses;
 };
 
 struct InterfaceReport {
@@ -36,10 +38,14 @@ inline constexpr std::size_t frame_kinds = static_cast<std::size_t>(wire::FrameK
 
 class Analysis {
  public:
+  /// `link`: what pauses are timed with; zero: they are not.
+  explicit Analysis(BitRate link = {}) : link_(link) {}
+
   void add(const capture::Record& record, const capture::Reader::Interface& interface);
 
   [[nodiscard]] std::uint64_t frames() const noexcept { return frames_; }
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+  [[nodiscard]] BitRate link() const noexcept { return link_; }
   [[nodiscard]] std::int64_t first_ns() const noexcept { return first_ns_; }
   [[nodiscard]] std::int64_t last_ns() const noexcept { return last_ns_; }
   /// Frames that the capture cut: their ICRC is unknown.
@@ -53,8 +59,12 @@ class Analysis {
  private:
   void add_roce(const capture::Record& record, ConstBytes frame, const wire::Parsed& parsed, IcrcVerdict icrc,
                 const capture::Comment* comment);
+  void add_pause(switching::PauseTracks& tracks, std::int64_t time_ns, ConstBytes frame,
+                 const wire::Parsed& parsed) const;
   ConstBytes whole(const capture::Record& record);
 
+  BitRate link_;
+  std::int64_t origin_ns_ = 0;  // of the first frame in the file
   std::uint64_t frames_ = 0;
   std::uint64_t bytes_ = 0;
   std::int64_t first_ns_ = 0;

@@ -101,7 +101,7 @@ int inspect(const InspectOptions& options, std::ostream& out, std::ostream& erro
     errors << describe(options.file, reader.error());
     return 2;
   }
-  analysis::Analysis analysis;
+  analysis::Analysis analysis(options.link);
   const auto damage = read_all(*reader, options.file, analysis);
   const analysis::Report report{options.file, analysis, reader->interfaces(), options.qps};
   if (options.json) {

@@ -5,11 +5,14 @@
 #include <ostream>
 #include <string>
 
+#include "base/units.hpp"
+
 namespace nbx {
 
 struct InspectOptions {
   std::string file;
   bool json = false;
+  BitRate link{};       // of the cable, for the length of pauses; zero: not known
   std::size_t qps = 0;  // flows to show, those with most bytes first; 0: all
 };
 

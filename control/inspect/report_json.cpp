@@ -19,7 +19,29 @@ void put(Json& object, const char* key, const Quantiles& h) {
   }
 }
 
-Json json_of(const DirectionReport& report) {
+Json json_of(const switching::PauseTrack& track, BitRate link) {
+  Json j = {{"pauses", track.pauses()}, {"resumes", track.resumes()}, {"quanta", track.quanta()}};
+  if (!link.unlimited()) {
+    j["gaps"] = track.gaps();
+    j["longest_gap_ns"] = track.longest_gap().count() / 1000;
+    j["paused_ns"] = track.total().count() / 1000;
+    j["longest_pause_ns"] = track.longest().count() / 1000;
+  }
+  return j;
+}
+
+void put(Json& object, const switching::PauseTracks& report, BitRate link) {
+  for (std::size_t p = 0; p < report.pfc.size(); ++p) {
+    if (report.pfc[p].seen()) {
+      object["pfc"][std::to_string(p)] = json_of(report.pfc[p], link);
+    }
+  }
+  if (report.plain.seen()) {
+    object["pause"] = json_of(report.plain, link);
+  }
+}
+
+Json json_of(const DirectionReport& report, BitRate link) {
   Json j = {{"frames", report.frames}, {"bytes", report.bytes}, {"treatment", json_of(report.treatment)}};
   j["dropped_by_reason"] = Json::object();
   for (const auto& [reason, n] : report.dropped) {
@@ -27,6 +49,7 @@ Json json_of(const DirectionReport& report) {
   }
   put(j, "delay_asked_ns", report.delay_asked);
   put(j, "delay_late_ns", report.delay_late);
+  put(j, report.pauses, link);
   return j;
 }
 
@@ -37,7 +60,8 @@ Json json_of(const Report& report, std::size_t index) {
     const InterfaceReport& seen = report.analysis.interfaces()[index];
     for (std::size_t d = 0; d < seen.directions.size(); ++d) {
       if (seen.directions[d].frames != 0) {
-        j[std::string(name_of(static_cast<capture::Direction>(d)))] = json_of(seen.directions[d]);
+        j[std::string(name_of(static_cast<capture::Direction>(d)))] =
+            json_of(seen.directions[d], report.analysis.link());
       }
     }
     j["not_ethernet"] = seen.other_link_type;

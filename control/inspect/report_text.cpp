@@ -91,7 +91,32 @@ std::string nanoseconds(const Quantiles& h) {
                               number(h.count()) + " frames)";
 }
 
-void print_direction(capture::Direction direction, const DirectionReport& report, std::ostream& out) {
+std::string pauses(const switching::PauseTrack& track, BitRate link) {
+  std::string text = "pauses " + number(track.pauses()) + ", resumes " + number(track.resumes()) + ", quanta " +
+                     number(track.quanta());
+  if (!link.unlimited()) {
+    text += ", gaps " + number(track.gaps());
+    if (track.gaps() != 0) {
+      text += " (longest " + microseconds(track.longest_gap().count() / 1000) + " us)";
+    }
+    text += ", paused " + microseconds(track.total().count() / 1000) + " us, longest " +
+            microseconds(track.longest().count() / 1000) + " us";
+  }
+  return text;
+}
+
+void print_pauses(const switching::PauseTracks& report, BitRate link, std::ostream& out) {
+  for (std::size_t p = 0; p < report.pfc.size(); ++p) {
+    if (report.pfc[p].seen()) {
+      out << "    PFC priority " << p << ": " << pauses(report.pfc[p], link) << "\n";
+    }
+  }
+  if (report.plain.seen()) {
+    out << "    PAUSE: " << pauses(report.plain, link) << "\n";
+  }
+}
+
+void print_direction(capture::Direction direction, const DirectionReport& report, BitRate link, std::ostream& out) {
   if (report.frames == 0) {
     return;
   }
@@ -104,6 +129,7 @@ void print_direction(capture::Direction direction, const DirectionReport& report
   print_line(out, "    dropped", dropped.text());
   print_line(out, "    delay asked", nanoseconds(report.delay_asked));
   print_line(out, "    delay achieved minus asked", nanoseconds(report.delay_late));
+  print_pauses(report.pauses, link, out);
 }
 
 void print_interfaces(const Report& report, std::ostream& out) {
@@ -114,7 +140,7 @@ void print_interfaces(const Report& report, std::ostream& out) {
     if (i < report.analysis.interfaces().size()) {
       const InterfaceReport& seen = report.analysis.interfaces()[i];
       for (std::size_t d = 0; d < seen.directions.size(); ++d) {
-        print_direction(static_cast<capture::Direction>(d), seen.directions[d], out);
+        print_direction(static_cast<capture::Direction>(d), seen.directions[d], report.analysis.link(), out);
       }
       print_line(out, "  not Ethernet", Tally().add("frames", seen.other_link_type).text());
     }

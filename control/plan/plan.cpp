@@ -230,6 +230,18 @@ traffic::Spec make_traffic(const config::Traffic& traffic, const ClusterConfig& 
   return out;
 }
 
+pipeline::StormPlan make_storm(const config::Storm& storm) {
+  pipeline::StormPlan out;
+  for (const std::uint8_t priority : storm.priorities) {
+    out.pauses.class_enable |= static_cast<std::uint8_t>(1U << priority);
+  }
+  out.pauses.quanta = storm.quanta;
+  out.pauses.period = storm.period;
+  out.pauses.duration = storm.duration;
+  out.start = storm.start;
+  return out;
+}
+
 pipeline::NetworkPlan make_network(const ClusterConfig& config, std::uint32_t max_frame) {
   const config::Network& network = *config.network;
   pipeline::NetworkPlan out;
@@ -238,18 +250,27 @@ pipeline::NetworkPlan make_network(const ClusterConfig& config, std::uint32_t ma
   for (std::uint32_t host = 1; host < network.hosts; ++host) {
     out.ghosts.push_back(host);
   }
-  out.classes.trust = network.trust;
-  for (const config::PriorityClass& x : network.priorities) {
-    for (const std::uint8_t dscp : x.dscp) {
-      out.classes.of_dscp[dscp] = *x.priority;
-    }
-    out.classes.lossless |= static_cast<std::uint8_t>(x.lossless ? 1U << *x.priority : 0U);
+  out.classes = config::classes_of(network);
+  if (network.node_classes) {
+    out.node_classes = config::classes_of(**network.node_classes);
   }
   out.packets = network.frames;
   for (const config::Traffic& traffic : config.traffic) {
     out.traffic.push_back(make_traffic(traffic, config, out.classes));
   }
   out.reroute_after = network.reroute_after;
+  if (network.storm) {
+    out.storm = make_storm(**network.storm);
+  }
+  out.receivers.resize(config.ghosts.size());
+  for (const config::SlowReceiver& receiver : network.slow_receivers) {
+    for (std::size_t i = 0; i < config.ghosts.size(); ++i) {
+      const auto names = [&](const auto& word) { return config::names_ghost(*word, *config.ghosts[i].name); };
+      if (std::any_of(receiver.ghosts.begin(), receiver.ghosts.end(), names)) {
+        out.receivers[i] = config::receiver_of(receiver, network);
+      }
+    }
+  }
   return out;
 }
 

@@ -5,6 +5,7 @@
 #include <ostream>
 #include <string_view>
 
+#include "report/network_json.hpp"
 #include "report/to_json.hpp"
 
 namespace nbx::replay {
@@ -19,7 +20,8 @@ void Journal::on_completion(GhostId ghost, Qpn qpn, const rdma::Completion& comp
   completions_.push_back({ghost, qpn, completion, now});
 }
 
-void Journal::report(std::ostream& out, pipeline::Shard& shard, const Counters& counters, bool json) const {
+void Journal::report(std::ostream& out, pipeline::Shard& shard, const Counters& counters, Instant now,
+                     bool json) const {
   ordered_json doc;
   doc["port"] = plan_.port_name;
   doc["profile"] = plan_.profile.name;
@@ -29,6 +31,9 @@ void Journal::report(std::ostream& out, pipeline::Shard& shard, const Counters& 
   doc["drops"] = report::drops_json(counters);
   doc["delay"] = {{"from_node", report::delay_json(shard.delay_stats(fabric::Direction::from_node))},
                   {"to_node", report::delay_json(shard.delay_stats(fabric::Direction::to_node))}};
+  if (shard.network() != nullptr) {
+    doc["network"] = report::network_json(shard.network()->report(now));
+  }
   ordered_json qps = ordered_json::array();
   shard.transport().for_each_qp([&](rdma::Qp& qp) { qps.push_back(report::qp_json(qp, ghost_name(qp.ghost()))); });
   doc["qps"] = std::move(qps);

@@ -22,7 +22,8 @@ class Journal final : public pipeline::Observer {
   void on_delivery(const rdma::Delivery& delivery, Instant now) noexcept override;
   void on_completion(GhostId ghost, Qpn qpn, const rdma::Completion& completion, Instant now) noexcept override;
 
-  void report(std::ostream& out, pipeline::Shard& shard, const Counters& counters, bool json) const;
+  /// At `now`, the end of the replay.
+  void report(std::ostream& out, pipeline::Shard& shard, const Counters& counters, Instant now, bool json) const;
 
  private:
   struct Delivered {

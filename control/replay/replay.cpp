@@ -85,7 +85,7 @@ class Replay {
     return finish(last);
   }
 
-  void report(std::ostream& out) { journal_.report(out, shard_, counters_, options_.json); }
+  void report(std::ostream& out) { journal_.report(out, shard_, counters_, now_, options_.json); }
 
  private:
   /// Fires everything that is due before `end`.
@@ -108,9 +108,11 @@ class Replay {
         }
       }
     }
-    if (auto stuck = advance(requests_end + options_.linger)) {
+    const Instant end = requests_end + options_.linger;
+    if (auto stuck = advance(end)) {
       return stuck;
     }
+    now_ = end;
     if (sink_) {
       sink_->close();
       return sink_->error();

@@ -1,7 +1,9 @@
 #include "pipeline/emulated_network.hpp"
 
+#include <string>
 #include <utility>
 
+#include "base/check.hpp"
 #include "wire/build.hpp"
 #include "wire/ip.hpp"
 #include "wire/mac_control.hpp"
@@ -74,11 +76,22 @@ class EmulatedNetwork::State final : public switching::PacketOwner, public traff
     for (std::uint32_t i = 0; i < plan.packets; ++i) {
       free_.push_back(slab_[i]);
     }
-    node_ = std::make_unique<Station>(*this, wheel, plan.node, true);
+    node_ = std::make_unique<Station>(*this, wheel, plan.node, true, std::nullopt);
     by_host_.resize(plan.topology.hosts.size());
-    for (const HostId host : plan.ghosts) {
-      by_host_[host] = ghosts_.size();
-      ghosts_.push_back(std::make_unique<Station>(*this, wheel, host, false));
+    for (std::size_t i = 0; i < plan.ghosts.size(); ++i) {
+      by_host_[plan.ghosts[i]] = i;
+      ghosts_.push_back(std::make_unique<Station>(*this, wheel, plan.ghosts[i], false,
+                                                  i < plan.receivers.size() ? plan.receivers[i] : std::nullopt));
+    }
+    if (plan.storm) {
+      storm_ = std::make_unique<switching::PauseStorm>(wheel, to_node());
+    }
+  }
+
+  void start(Instant now) {
+    traffic_.start(now);
+    if (storm_) {
+      storm_->start(plan_.storm->pauses, now + plan_.storm->start);
     }
   }
 
@@ -97,30 +110,49 @@ class EmulatedNetwork::State final : public switching::PacketOwner, public traff
   }
 
   /// One end of the network: a transmitter like a NIC's, which obeys the pauses of its switch.
-  class Station final : public switching::Receiver, private switching::EgressPort::Owner {
+  class Station final : public switching::Receiver,
+                        private switching::EgressPort::Owner,
+                        private switching::SlowReceiver::Owner {
    public:
-    Station(State& owner, Wheel& wheel, HostId host, bool node)
+    Station(State& owner, Wheel& wheel, HostId host, bool node, const std::optional<switching::SlowReceiverSpec>& slow)
         : owner_(owner),
           node_(node),
           host_(host),
           out_(wheel, *this, owner.network_.uplink(host),
                {.rate = owner.network_.host_rate(host), .overhead_bytes = owner.plan_.spec.switches.overhead_bytes}) {
       owner.network_.attach(host, *this);
+      if (slow) {
+        slow_ = std::make_unique<switching::SlowReceiver>(wheel, static_cast<switching::SlowReceiver::Owner&>(*this),
+                                                          out_, owner.plan_.spec.switches.pfc_quanta, *slow);
+      }
     }
     void on_packet(switching::Packet& packet, PortIndex /*port*/, Instant now) noexcept override {
-      owner_.arrived(static_cast<FramePacket&>(packet), node_, now);
+      if (!slow_) {
+        owner_.arrived(static_cast<FramePacket&>(packet), node_, now);
+      } else if (!slow_->receive(packet, now)) {
+        owner_.lose(static_cast<FramePacket&>(packet), Drop::network_receiver_full, now);
+      }
     }
     void on_pause(const PauseFrame& frame, PortIndex /*port*/, Instant now) noexcept override {
       out_.on_pause(frame, now);
       if (node_) {
+        owner_.paused_.on_frame(frame, out_.rate(), now);
         owner_.user_.on_pause(frame, now);
       }
     }
     void send(switching::Packet& packet, Instant now) noexcept { out_.enqueue(packet, now); }
     void send_pause(const PauseFrame& frame, Instant now) noexcept { out_.send_pause(frame, now); }
     [[nodiscard]] HostId host() const noexcept { return host_; }
+    [[nodiscard]] const switching::SlowReceiver* slow() const noexcept { return slow_.get(); }
+
+    // Of a ghost: the priorities of what it has sent to the real node, the latest among them.
+    std::uint8_t sends_in = 0;
+    std::uint8_t sent_in = 0;
 
    private:
+    void on_drained(switching::Packet& packet, Instant now) noexcept override {
+      owner_.arrived(static_cast<FramePacket&>(packet), node_, now);
+    }
     void on_departed(switching::Packet& packet, Instant now) noexcept override {
       const auto& mine = static_cast<FramePacket&>(packet);
       if (mine.frame == nullptr) {
@@ -131,24 +163,59 @@ class EmulatedNetwork::State final : public switching::PacketOwner, public traff
     bool node_;
     HostId host_;
     switching::EgressPort out_;
+    std::unique_ptr<switching::SlowReceiver> slow_;
   };
 
-  void send(Frame& frame, Station& from, const Station& to, Instant now) noexcept {
+  /// What the priority of a frame is taken from.
+  struct Marks {
+    std::uint8_t pcp;
+    std::uint8_t dscp;
+  };
+  static Marks marks_of(const wire::Parsed& p) noexcept {
+    return {static_cast<std::uint8_t>(p.vlan_tci != 0 ? p.vlan_tci >> 13U : 8),
+            static_cast<std::uint8_t>(wire::has_ip(p.kind) ? p.traffic_class >> 2U : 64)};
+  }
+
+  /// A frame between the real node and `ghost`, of `priority` here.
+  void compare_classes(const wire::Parsed& p, Station& ghost, bool from_node, std::uint8_t priority) noexcept {
+    if (plan_.node_classes) {
+      const Marks marks = marks_of(p);
+      const std::uint8_t of_node = plan_.node_classes->priority(marks.pcp, marks.dscp);
+      if (of_node != priority) {
+        ++differences_[from_node ? 0 : 1][priority][of_node];
+        user_.on_class_disagreement();
+      }
+    }
+    if (p.kind != wire::FrameKind::roce_v2 || wire::transport_of(p.opcode) == wire::Transport::cnp) {
+      return;  // notifications have a class of their own
+    }
+    if (!from_node) {
+      ghost.sends_in |= static_cast<std::uint8_t>(1U << priority);
+      ghost.sent_in = priority;
+    } else if (ghost.sends_in != 0 && ((ghost.sends_in >> priority) & 1U) == 0) {
+      ++other_than_ghosts_[priority][ghost.sent_in];
+      user_.on_class_disagreement();
+    }
+  }
+
+  void send(Frame& frame, Station& from, Station& to, Instant now) noexcept {
     auto* packet = static_cast<FramePacket*>(free_.pop_front());
     if (packet == nullptr) {
       user_.on_lost(frame, Drop::network_full, now);
       return;
     }
     const wire::Parsed& p = frame.parsed;
-    const bool ip = wire::has_ip(p.kind);
-    const auto dscp = static_cast<std::uint8_t>(ip ? p.traffic_class >> 2U : 64);
-    const auto pcp = static_cast<std::uint8_t>(p.vlan_tci != 0 ? p.vlan_tci >> 13U : 8);
+    const Marks marks = marks_of(p);
     packet->frame = &frame;
     packet->size = std::max<std::uint32_t>(frame.size, switching::pause_frame_size);
     packet->destination = to.host();
     packet->flow = flow_of(frame);
-    packet->priority = plan_.classes.priority(pcp, dscp);
-    packet->ecn = static_cast<switching::Ecn>(ip ? p.traffic_class & wire::ecn::mask : 0);
+    packet->priority = plan_.classes.priority(marks.pcp, marks.dscp);
+    packet->ecn = static_cast<switching::Ecn>(wire::has_ip(p.kind) ? p.traffic_class & wire::ecn::mask : 0);
+    const bool from_node = &from == node_.get();
+    if (from_node || &to == node_.get()) {
+      compare_classes(p, from_node ? to : from, from_node, packet->priority);
+    }
     from.send(*packet, now);
   }
 
@@ -192,16 +259,18 @@ class EmulatedNetwork::State final : public switching::PacketOwner, public traff
   }
 
   void on_dropped(switching::Packet& packet, switching::SwitchDrop reason, Instant now) noexcept override {
-    auto& mine = static_cast<FramePacket&>(packet);
-    if (mine.frame == nullptr) {
-      const traffic::Reference reference = mine.reference;
-      give_back(mine);
+    lose(static_cast<FramePacket&>(packet), drop_of(reason), now);
+  }
+
+  void lose(FramePacket& packet, Drop why, Instant now) noexcept {
+    Frame* const frame = packet.frame;
+    const traffic::Reference reference = packet.reference;
+    give_back(packet);
+    if (frame == nullptr) {
       traffic_.on_dropped(reference, now);
-      return;
+    } else {
+      user_.on_lost(*frame, why, now);
     }
-    Frame& frame = *mine.frame;
-    give_back(mine);
-    user_.on_lost(frame, drop_of(reason), now);
   }
 
   void on_timer(TimerNode& node, Instant now) noexcept override {
@@ -238,6 +307,72 @@ class EmulatedNetwork::State final : public switching::PacketOwner, public traff
     free_.push_front(packet);
   }
 
+  /// The switch's port at the real node's cable.
+  switching::EgressPort& to_node() {
+    switching::EgressPort* found = nullptr;
+    for (switching::SwitchId s = 0; s < network_.topology().switches.size(); ++s) {
+      for (PortIndex i = 0; i < network_.at(s).ports(); ++i) {
+        if (network_.peer(s, i).end == switching::Topology::End{.host = true, .index = plan_.node}) {
+          found = &network_.at(s).port(i);
+        }
+      }
+    }
+    NBX_CHECK(found != nullptr);
+    return *found;
+  }
+
+  using PriorityPairs = std::array<std::array<std::uint64_t, switching::priorities>, switching::priorities>;
+  static void add_differences(std::vector<NetworkReport::ClassDifference>& out, const PriorityPairs& frames,
+                              bool from_node, bool of_node) {
+    for (unsigned network = 0; network < switching::priorities; ++network) {
+      for (unsigned other = 0; other < switching::priorities; ++other) {
+        if (frames[network][other] != 0) {
+          out.push_back({from_node, of_node, network, other, frames[network][other]});
+        }
+      }
+    }
+  }
+
+  /// "leaf0 port 3 (to spine1)"
+  [[nodiscard]] std::string place(switching::SwitchId s, PortIndex port) const {
+    const switching::Topology& topology = network_.topology();
+    const switching::Topology::End& end = network_.peer(s, port).end;
+    return topology.switches[s] + " port " + std::to_string(port) + " (to " +
+           (end.host ? topology.hosts[end.index] : topology.switches[end.index]) + ")";
+  }
+
+  [[nodiscard]] NetworkReport report(Instant now) const {
+    NetworkReport out;
+    out.host_rate = network_.host_rate(plan_.node);
+    out.to_node = paused_;
+    out.from_node = pauses_of_node_;
+    for (switching::SwitchId s = 0; s < network_.topology().switches.size(); ++s) {
+      for (PortIndex i = 0; i < network_.at(s).ports(); ++i) {
+        const switching::PfcWatchdog& watchdog = network_.at(s).watchdog(i);
+        if (watchdog.storms_detected() != 0) {
+          out.watchdogs.push_back({place(s, i), watchdog.storms_detected(), watchdog.storms_restored()});
+        }
+      }
+    }
+    for (const auto& ghost : ghosts_) {
+      if (const switching::SlowReceiver* slow = ghost->slow(); slow != nullptr) {
+        out.receivers.push_back({network_.topology().hosts[ghost->host()], slow->counters(), slow->pauses()});
+      }
+    }
+    add_differences(out.classes, differences_[0], true, true);
+    add_differences(out.classes, differences_[1], false, true);
+    add_differences(out.classes, other_than_ghosts_, true, false);
+    if (const auto cycle = switching::find_deadlock(network_, now)) {
+      out.deadlock = switching::describe(network_, *cycle);
+    }
+    return out;
+  }
+
+  void pause_from_node(const PauseFrame& frame, Instant now) noexcept {
+    pauses_of_node_.on_frame(frame, network_.host_rate(plan_.node), now);
+    node_->send_pause(frame, now);
+  }
+
   User& user_;
   Wheel& wheel_;
   NetworkPlan plan_;
@@ -248,6 +383,11 @@ class EmulatedNetwork::State final : public switching::PacketOwner, public traff
   std::vector<Instant> cable_down_until_;
   TimerNode repair_;
   TimerNode reroute_;
+  std::array<PriorityPairs, 2> differences_{};  // from the node, to it; [here][at the node]
+  PriorityPairs other_than_ghosts_{};           // [here][the ghost's latest]
+  std::unique_ptr<switching::PauseStorm> storm_;
+  switching::PauseTracks paused_;  // the real node, by this network
+  switching::PauseTracks pauses_of_node_;
   std::unique_ptr<Station> node_;
   std::vector<std::unique_ptr<Station>> ghosts_;
   std::vector<std::size_t> by_host_;  // index of its ghost
@@ -257,7 +397,7 @@ EmulatedNetwork::EmulatedNetwork(const NetworkPlan& plan, Wheel& wheel, const Rn
     : state_(std::make_unique<State>(plan, wheel, rng, user)) {}
 EmulatedNetwork::~EmulatedNetwork() = default;
 
-void EmulatedNetwork::start(Instant now) { state_->traffic_.start(now); }
+void EmulatedNetwork::start(Instant now) { state_->start(now); }
 void EmulatedNetwork::from_node(Frame& frame, GhostId to, Instant now) noexcept {
   state_->send(frame, *state_->node_, *state_->ghosts_[index(to)], now);
 }
@@ -267,7 +407,7 @@ void EmulatedNetwork::from_ghost(Frame& frame, GhostId from, std::optional<Ghost
 }
 
 void EmulatedNetwork::pause_from_node(const Frame& frame, Instant now) noexcept {
-  state_->node_->send_pause(pause_of(frame), now);
+  state_->pause_from_node(pause_of(frame), now);
 }
 
 void EmulatedNetwork::take_cable_down(std::uint32_t cable, Instant until, Instant now) noexcept {
@@ -291,5 +431,6 @@ void EmulatedNetwork::free_all(FramePool& pool) noexcept {
 
 const switching::Network& EmulatedNetwork::network() const noexcept { return state_->network_; }
 const traffic::Engine& EmulatedNetwork::traffic() const noexcept { return state_->traffic_; }
+NetworkReport EmulatedNetwork::report(Instant now) const { return state_->report(now); }
 
 }  // namespace nbx::pipeline

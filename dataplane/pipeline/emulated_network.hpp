@@ -9,11 +9,20 @@
 
 #include "base/rng.hpp"
 #include "frame/pool.hpp"
+#include "pipeline/network_report.hpp"
 #include "switching/class_map.hpp"
 #include "switching/network.hpp"
+#include "switching/pause_storm.hpp"
+#include "switching/slow_receiver.hpp"
 #include "traffic/engine.hpp"
 
 namespace nbx::pipeline {
+
+/// Pauses of the switch at the real node's cable, whatever the traffic.
+struct StormPlan {
+  switching::PauseStormSpec pauses;
+  Duration start{};
+};
 
 struct NetworkPlan {
   switching::Topology topology;
@@ -21,6 +30,9 @@ struct NetworkPlan {
   switching::HostId node = 0;             // the real node's place
   std::vector<switching::HostId> ghosts;  // by GhostId
   switching::ClassMap classes;
+  std::optional<switching::ClassMap> node_classes;  // what the real node makes of a frame; none: not known
+  std::optional<StormPlan> storm;
+  std::vector<std::optional<switching::SlowReceiverSpec>> receivers;  // by GhostId
   std::uint32_t packets = 65'536;         // in the network at once; beyond: Drop::network_full
   std::optional<Duration> reroute_after;  // a cable's last change; none: switches only avoid their own dead cables
   std::vector<traffic::Spec> traffic;
@@ -37,6 +49,9 @@ class EmulatedNetwork {
     /// The switch at the real node's cable pauses it.
     virtual void on_pause(const switching::PauseFrame& pause, Instant now) noexcept = 0;
 
+    /// A frame between the real node and a ghost has another priority here than at the node, or at the ghost.
+    virtual void on_class_disagreement() noexcept = 0;
+
    protected:
     ~User() = default;
   };
@@ -48,7 +63,7 @@ class EmulatedNetwork {
   EmulatedNetwork(EmulatedNetwork&&) = delete;
   EmulatedNetwork& operator=(EmulatedNetwork&&) = delete;
 
-  /// Background traffic begins; its times count from `now`.
+  /// Before the first frame: traffic and storms begin, whose times count from `now`.
   void start(Instant now);
   /// Takes ownership. A ghost's frame is on its way to the real node, or to the ghost `to`.
   void from_node(Frame& frame, GhostId to, Instant now) noexcept;
@@ -64,6 +79,8 @@ class EmulatedNetwork {
 
   [[nodiscard]] const switching::Network& network() const noexcept;
   [[nodiscard]] const traffic::Engine& traffic() const noexcept;
+  /// Cold.
+  [[nodiscard]] NetworkReport report(Instant now) const;
 
  private:
   class State;

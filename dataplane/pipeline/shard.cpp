@@ -345,6 +345,7 @@ class Shard::State final : public EmulatedNetwork::User,
     record_outbound(frame, now);
     discard(frame, why);
   }
+  void on_class_disagreement() noexcept override { counters_.count(Counter::class_disagreements); }
   void on_pause(const switching::PauseFrame& pause, Instant now) noexcept override {
     Frame* frame = pool_.alloc(wire::l3_frame_max);
     if (frame == nullptr) {
@@ -647,6 +648,7 @@ void Shard::take_down(Instant until, bool from_node, bool to_node) noexcept {
 void Shard::take_cables_down(const std::vector<std::uint32_t>& cables, Instant until, Instant now) noexcept {
   state_->take_cables_down(cables, until, now);
 }
+const EmulatedNetwork* Shard::network() const noexcept { return state_->network_.get(); }
 const events::Table* Shard::events() const noexcept { return state_->events_.get(); }
 const traffic::Engine* Shard::traffic() const noexcept {
   return state_->network_ ? &state_->network_->traffic() : nullptr;

@@ -87,6 +87,8 @@ class Shard {
   [[nodiscard]] const fabric::ProfileSpec& profile() const noexcept;
   /// The events of the profile; nullptr when it has none.
   [[nodiscard]] const events::Table* events() const noexcept;
+  /// nullptr: the ghosts are at the other end of the port's cable.
+  [[nodiscard]] const EmulatedNetwork* network() const noexcept;
   [[nodiscard]] rdma::Transport& transport() noexcept;
   [[nodiscard]] rdma::Cm& cm() noexcept;
   [[nodiscard]] const ghost::Directory& directory() const noexcept;

@@ -1,10 +1,13 @@
-"""PFC and PAUSE on frames: `nbx replay` is handed pauses that scapy made.
+"""PFC and PAUSE on frames: `nbx replay` is handed pauses that scapy made, storms are read with tshark and `nbx inspect`.
 
 A ghost answers pings of every priority. Its answers wait in the queues of an emulated switch, which the pauses of the
 node hold. Every time is worked out from the standard: a quantum is 512 bit times (IEEE 802.1Q 36.1.3.3, 802.3 31B.2),
 a frame of 60 bytes is on the line for 84.
 """
+import decimal
+import json
 import os
+import shutil
 import subprocess
 from collections import defaultdict
 from pathlib import Path
@@ -31,6 +34,7 @@ network:
   host_rate: {gbps}Gb/s
   propagation: 1us
   latency: 500ns
+{more}
 """
 
 
@@ -56,17 +60,23 @@ def ping(priority):
     return bytes(frame).ljust(60, b"\0")
 
 
-def replay(tmp_path, gbps, frames):
+def replay(tmp_path, gbps, frames, more="", linger="1ms"):
     """Sends [(nanoseconds, frame)]; answers what the port sent, [(nanoseconds, frame)]."""
-    (tmp_path / "cluster.yaml").write_text(CLUSTER.format(node=NODE_MAC, ghost=GHOST_MAC, gbps=gbps))
+    return replay_report(tmp_path, gbps, frames, more, linger)[0]
+
+
+def replay_report(tmp_path, gbps, frames, more="", linger="1ms"):
+    """What the port sent, and the report."""
+    (tmp_path / "cluster.yaml").write_text(CLUSTER.format(node=NODE_MAC, ghost=GHOST_MAC, gbps=gbps, more=more))
     with scapy.RawPcapWriter(str(tmp_path / "in.pcap"), linktype=1, nano=True) as pcap:
         pcap.write_header(None)
         for time_ns, frame in sorted(frames):
             pcap.write_packet(frame, sec=time_ns // 10**9, usec=time_ns % 10**9)
     done = subprocess.run([NBX, "replay", "--cluster", "cluster.yaml", "--in", "in.pcap", "--out", "out.pcapng", "--linger",
-                           "1ms", "--json"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+                           linger, "--json"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    return [(time_ns, frame) for time_ns, frame, _ in records(tmp_path / "out.pcapng")]
+    sent = [(time_ns, frame) for time_ns, frame, comment in records(tmp_path / "out.pcapng") if "dropped" not in comment]
+    return sent, json.loads(done.stdout)
 
 
 def answers(sent):
@@ -156,3 +166,144 @@ def test_plain_pause_holds_every_priority_and_no_pfc_resume_ends_it(tmp_path):
     after = sorted(t for times in answers(sent).values() for t in times if t > start)
     assert len(after) == 8
     assert after[0] == pytest.approx(end, abs=1)
+
+
+def inspected(path, gbps):
+    done = subprocess.run([NBX, "inspect", "--json", "--link", f"{gbps}Gb/s", path], capture_output=True, text=True,
+                          timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)["interfaces"][0]["outbound"]
+
+
+def tsharks_pauses(path, priority):
+    """[(nanoseconds, quanta)] of the PFC frames that enable `priority`."""
+    if shutil.which("tshark") is None:
+        pytest.skip("no tshark")
+    done = subprocess.run(["tshark", "-r", path, "-Y", f"macc.cbfc.enbv.c{priority} == 1", "-T", "fields", "-e",
+                           "frame.time_epoch", "-e", f"macc.cbfc.pause_time.c{priority}"], capture_output=True, text=True,
+                          timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = [line.split("\t") for line in done.stdout.splitlines()]
+    return [(int(decimal.Decimal(time) * 10**9), int(quanta, 0)) for time, quanta in rows]
+
+
+def paused_ns(pauses, gbps):
+    """All in all, the longest, and the gaps of [(nanoseconds, quanta)]."""
+    spans, gaps = [], []
+    for n, (at, quanta) in enumerate(pauses):
+        if spans and at <= spans[-1][1]:
+            spans[-1][1] = at + quanta_ns(quanta, gbps)
+        else:
+            if n and pauses[n - 1][1]:
+                gaps.append(at - spans[-1][1])
+            spans.append([at, at + quanta_ns(quanta, gbps)])
+    lengths = [end - start for start, end in spans]
+    return sum(lengths), max(lengths), gaps
+
+
+def rows(report, direction, frame):
+    return [row for row in report["network"].get("pauses", []) if row["direction"] == direction and row["frame"] == frame]
+
+
+@pytest.mark.parametrize("gbps", [10, 100, 400])
+def test_a_storm_has_no_gap(tmp_path, gbps):
+    more = "  storm: {priorities: [3, 4], start: 100us, duration: 5ms}\n"
+    traffic = [(0, ping(0))] + steady(6_000_000, priorities=[0, 3])
+    _, report = replay_report(tmp_path, gbps, traffic, more)
+    seen = inspected(tmp_path / "out.pcapng", gbps)
+    assert set(seen["pfc"]) == {"3", "4"} and "pause" not in seen
+    for priority in (3, 4):
+        pauses = tsharks_pauses(tmp_path / "out.pcapng", priority)
+        assert pauses[0][1] == 0xffff and pauses[-1][1] == 0
+        total, longest, gaps = paused_ns(pauses, gbps)
+        assert not gaps and total == longest
+        # The first and the last frame may each wait for one on the line.
+        assert total == pytest.approx(5_000_000, abs=2 * line_ns(gbps) + 2)
+        track = seen["pfc"][str(priority)]
+        assert (track["pauses"], track["resumes"], track["gaps"]) == (len(pauses) - 1, 1, 0)
+        assert track["paused_ns"] == track["longest_pause_ns"] == pytest.approx(total, abs=1)
+        [live] = rows(report, "to_node", f"PFC {priority}")
+        assert (live["pauses"], live["resumes"], live["gaps"]) == (len(pauses) - 1, 1, 0)
+        assert 1000 * live["paused_us"] == pytest.approx(total, abs=1)
+
+
+def test_a_storm_with_too_long_a_period_has_gaps(tmp_path):
+    more = "  storm: {priorities: 3, quanta: 1000, period: 60us, duration: 1ms}\n"
+    _, report = replay_report(tmp_path, 10, [(0, ping(0))], more, linger="2ms")
+    total, longest, gaps = paused_ns(tsharks_pauses(tmp_path / "out.pcapng", 3), 10)
+    assert len(gaps) == 16, "a pause each 60 us for 1 ms"
+    assert max(gaps) == pytest.approx(8_800, abs=1), "60 us less 1000 quanta"
+    track = inspected(tmp_path / "out.pcapng", 10)["pfc"]["3"]
+    assert (track["pauses"], track["gaps"], track["longest_gap_ns"]) == (17, 16, 8_800)
+    assert track["longest_pause_ns"] == pytest.approx(longest, abs=1) == pytest.approx(51_200, abs=1)
+    [live] = rows(report, "to_node", "PFC 3")
+    assert (live["pauses"], live["gaps"], live["longest_gap_us"]) == (17, 16, 8.8)
+    assert 1000 * live["paused_us"] == pytest.approx(total, abs=17)
+
+
+def test_what_the_node_paused_is_in_the_report(tmp_path):
+    frames = [(0, ping(0)), (20_000, pfc({3: 1000})), (60_000, pfc({3: 1000, 5: 10})), (100_000, pfc({3: 0})),
+              (200_000, plain(2000))]
+    _, report = replay_report(tmp_path, 10, frames)
+    [three], [five], [all_of_it] = (rows(report, "from_node", word) for word in ("PFC 3", "PFC 5", "PAUSE"))
+    assert (three["pauses"], three["resumes"], three["gaps"], three["paused_us"]) == (2, 1, 0, 80)
+    assert (five["pauses"], five["resumes"], five["paused_us"]) == (1, 0, 0.512)
+    assert all_of_it["paused_us"] == 102.4
+    assert not rows(report, "to_node", "PFC 3") and report["network"]["deadlock"] == "none"
+
+
+def test_the_watchdog_drops_what_a_storm_holds(tmp_path):
+    """The node's PFC stands from 20 us to 1020 us + 1000 quanta; the watchdog acts 200 us after the first answer waits."""
+    gbps, refresh_ns, detection_ns, restoration_ns = 10, 40_000, 200_000, 300_000
+    storm = [(t, pfc({3: 1000})) for t in range(SETTLED_NS, 1_020_001, refresh_ns)]
+    pings = [(t, ping(3)) for t in range(50_000, 2_000_000, 10_000)]
+    more = f"  watchdog: {{detection_time: {detection_ns}ns, restoration_time: {restoration_ns}ns}}\n"
+    sent, report = replay_report(tmp_path, gbps, [(0, ping(0))] + storm + pings, more)
+    # There and back, to the switch's decision: two lines, two cables, the latency, each way.
+    at_switch = [t + 3 * line_ns(gbps) + 3 * 1000 + 2 * 500 for t, _ in pings]
+    restored = 1_020_000 + line_ns(gbps) + 1000 + quanta_ns(1000, gbps) + restoration_ns
+    lost = [t for t in at_switch if t < restored]
+    assert at_switch[0] + detection_ns < restored, "a storm is detected"
+    assert report["drops"]["network_pfc_watchdog"] == len(lost)
+    assert len(answers(sent)[3]) == len(pings) - len(lost)
+    [row] = report["network"]["watchdogs"]
+    assert (row["storms"], row["restored"]) == (1, 1)
+    assert "host0" in row["watchdog"], "the port to the real node"
+    [paused] = rows(report, "from_node", "PFC 3")
+    assert paused["gaps"] == 0
+    assert paused["paused_us"] == pytest.approx((1_020_000 - SETTLED_NS + 51_200) / 1000)
+
+
+def test_a_slow_receiver_drains_at_its_rate_and_pauses_the_node(tmp_path):
+    """200 pings of 1000 bytes at 10 Gb/s to a ghost that takes 1 Gb/s: an answer each 8 us, none lost, one pause."""
+    gbps, size, count = 10, 1000, 200
+    more = """  priorities: [{priority: 3, lossless: true, xoff: 20000B, headroom: 300000B}]
+  pfc_quanta: 1000
+  slow_receivers: [{ghosts: g, drain: 1Gb/s, buffer: 64KiB, xoff: 16000B, xon: 4000B}]
+"""
+    big = scapy.Ether(dst=GHOST_MAC, src=NODE_MAC) / scapy.IP(src=NODE_IP, dst=GHOST_IP, tos=24 << 2) / \
+        scapy.ICMP(type="echo-request") / scapy.Raw(b"x" * (size - 14 - 20 - 8))
+    line = (size + 24) * 8 / gbps
+    start = 10_000
+    frames = [(0, ping(0))] + [(start + int(n * line), bytes(big)) for n in range(count)]
+    sent, report = replay_report(tmp_path, gbps, frames, more, linger="10ms")
+    assert not report["drops"] or set(report["drops"]) == {"exception_path_missing"}
+    out = [t for t, f in sent if f[12:14] == b"\x08\x00" and len(f) == size]
+    assert len(out) == count
+    first = start + line + 1000 + 500 + line + 1000  # in the ghost's buffer
+    for n, t in enumerate(out):
+        drained = first + (n + 1) * size * 8  # at 1 Gb/s
+        assert t == pytest.approx(drained + line + 1000 + 500 + line + 1000, abs=2 * line_ns(gbps) + 3), n
+    [receiver] = report["network"]["slow_receivers"]
+    assert receiver["drained_frames"] == count + 1 and receiver["full"] == 0 and receiver["pauses"] > 1
+    # 16 of the ghost's and 20 of the switch's buffer are passed after so many frames in ten ninths of their time.
+    pauses = tsharks_pauses(tmp_path / "out.pcapng", 3)
+    total, longest, gaps = paused_ns(pauses, gbps)
+    assert start + 36 * line < pauses[0][0] < start + 48 * line
+    assert not gaps and pauses[-1][1] == 0
+    assert len(pauses) > longest / quanta_ns(1000, gbps), "refreshed"
+    [live] = rows(report, "to_node", "PFC 3")
+    assert live["gaps"] == 0
+    assert 1000 * live["paused_us"] == pytest.approx(total, abs=live["pauses"])
+    # Until the switch has 20,000 bytes less its 4 KiB of xon: about 16 frames before the ghost has all.
+    assert pauses[-1][0] == pytest.approx(out[-1], rel=0.25)

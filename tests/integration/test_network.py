@@ -1,5 +1,6 @@
 """An emulated network between a Linux kernel and ghosts: the kernel's own ping measures its cables. Needs root, for
 network namespaces."""
+import json
 import os
 import re
 import sys
@@ -10,6 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from nbxd import Nbxd, run  # noqa: E402
+from ring import DRAGONFLY, RING, cluster  # noqa: E402
 
 NODE, EMULATOR = f"nbx-net-node-{os.getpid()}", f"nbx-net-emu-{os.getpid()}"
 CABLE_MS = 2
@@ -32,7 +34,16 @@ control: {{socket: {folder}/nbxd.sock}}
 
 
 @pytest.fixture
-def nbxd(tmp_path):
+def started(tmp_path):
+    """nbxd on a veth, with the cluster file that it is given."""
+    running = []
+
+    def start(text):
+        (tmp_path / "cluster.yaml").write_text(text)
+        running.append(Nbxd(EMULATOR, tmp_path))
+        running[0].start()
+        return running[0]
+
     for name in (NODE, EMULATOR):
         run("ip", "netns", "add", name)
     try:
@@ -40,11 +51,9 @@ def nbxd(tmp_path):
         run("ip", "-n", EMULATOR, "link", "set", "emu0", "up")
         run("ip", "-n", NODE, "address", "add", "10.77.0.1/24", "dev", "eth0")
         run("ip", "-n", NODE, "link", "set", "eth0", "up")
-        (tmp_path / "cluster.yaml").write_text(CLUSTER.format(folder=tmp_path, cable_ms=CABLE_MS))
-        one = Nbxd(EMULATOR, tmp_path)
-        one.start()
-        yield one
-        one.stop()
+        yield start
+        for one in running:
+            one.stop()
     finally:
         for name in (NODE, EMULATOR):
             run("ip", "netns", "delete", name)
@@ -55,7 +64,8 @@ def shortest_ms(address):
     return min(float(time_ms) for time_ms in re.findall(r"time=([\d.]+)", said))
 
 
-def test_a_ping_takes_as_long_as_its_cables(nbxd):
+def test_a_ping_takes_as_long_as_its_cables(started, tmp_path):
+    nbxd = started(CLUSTER.format(folder=tmp_path, cable_ms=CABLE_MS))
     near, far = shortest_ms("10.77.0.2"), shortest_ms("10.77.0.3")
     assert near >= 2 * 2 * CABLE_MS, "node, leaf, ghost and back"
     assert far >= 2 * 4 * CABLE_MS, "node, leaf, spine, leaf, ghost and back"
@@ -107,3 +117,16 @@ def test_a_ghost_comes_back_with_another_mac(nbxd, announce):
         run("ip", "-n", NODE, "neighbour", "flush", "dev", "eth0")
         assert answers("10.77.0.2") == 3
     assert neighbour("10.77.0.2") == new
+
+
+def test_a_deadlock_is_in_the_status_and_the_report(started, tmp_path):
+    config = cluster(DRAGONFLY, memory={"size": "128MiB"}, control={"socket": f"{tmp_path}/nbxd.sock"})
+    config["ports"][0]["device"] = "net_af_packet0,iface=emu0"
+    nbxd = started(json.dumps(config))
+    end = time.monotonic() + 60
+    while (found := nbxd.ask("status")["ports"][0]["deadlock"]) == "none":
+        assert time.monotonic() < end, "no deadlock in a minute"
+        time.sleep(0.2)
+    places = found.split(" -> ")
+    assert places[0] == places[-1] and {place.split()[0] for place in places} == set(RING)
+    assert nbxd.ask("report")["network"]["deadlock"] == found, "it stays"

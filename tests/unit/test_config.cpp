@@ -63,6 +63,16 @@ TEST(ConfigFiles, BadOnesAreReportedAtOnceWithPlaces) {
   }
 }
 
+TEST(ConfigFiles, WhatIsHardlyMeantIsWarnedOfAndPasses) {
+  fs::current_path(files / "warned");
+  for (const std::string& name : yaml_files(".")) {
+    const Checked checked = check({name});
+    EXPECT_EQ(checked.status, 0) << name;
+    EXPECT_NE(checked.out, "") << name;
+    EXPECT_EQ(checked.err, content(fs::path(name).replace_extension(".expected"))) << name;
+  }
+}
+
 TEST(ConfigFiles, GoodOnesPass) {
   fs::current_path(files / "good");
   for (const std::string& name : yaml_files(".")) {

@@ -1,0 +1,45 @@
+// What an emulated network says of itself when it is asked.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/units.hpp"
+#include "switching/pause_track.hpp"
+#include "switching/slow_receiver.hpp"
+
+namespace nbx::pipeline {
+
+struct NetworkReport {
+  /// Of a switch's port that was ever in a storm.
+  struct Watchdog {
+    std::string at;
+    std::uint64_t detected = 0;
+    std::uint64_t restored = 0;
+  };
+
+  struct Receiver {
+    std::string at;
+    switching::SlowReceiverCounters counters;
+    std::uint64_t pauses = 0;
+  };
+  /// Frames that the network counts to one priority, and the real node or the ghost's own sending to another.
+  struct ClassDifference {
+    bool from_node = false;
+    bool of_node = false;  // false: `other` is the ghost's
+    unsigned network = 0;
+    unsigned other = 0;
+    std::uint64_t frames = 0;
+  };
+
+  BitRate host_rate{};
+  switching::PauseTracks to_node;  // the frames that the port sent
+  switching::PauseTracks from_node;
+  std::vector<Watchdog> watchdogs;
+  std::vector<Receiver> receivers;
+  std::vector<ClassDifference> classes;
+  std::string deadlock;  // the cycle of queues; empty: none now
+};
+
+}  // namespace nbx::pipeline
