@@ -136,6 +136,7 @@ std::vector<Variable> wanted(const Input& input, const fs::path& folder) {
       {"NCCL_MNNVL_ENABLE", "0", "ghosts are on other hosts"},
       {"NCCL_GIN_TYPE", "0", "no traffic that kernels start"},
       {"NCCL_RAS_ENABLE", "0", "ghosts have no RAS peers"},
+      {"NCCL_PXN_DISABLE", "1", "every rank sends and receives by itself"},
   };
   variables.insert(variables.end(), not_played.begin(), not_played.end());
   return variables;

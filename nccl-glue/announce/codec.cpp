@@ -16,9 +16,26 @@ const char* check(const T& /*body*/) {
   return nullptr;
 }
 
+/// Not set, or a size that messages can be cut by.
+bool sane_size(std::uint32_t size, std::uint32_t least) { return size == 0 || (size >= least && size <= 1U << 30U); }
+
 template <>
 const char* check(const Hello& hello) {
-  return hello.magic_number == magic ? nullptr : "magic number is not that of an announcement";
+  constexpr std::uint32_t channels_max = 64;  // MAXCHANNELS
+  const Variables& given = hello.variables;
+  if (hello.magic_number != magic) {
+    return "magic number is not that of an announcement";
+  }
+  if (!sane_size(given.buffsize, 1U << 16U) || !sane_size(given.ll_buffsize, 1U << 16U) ||
+      !sane_size(given.ll128_buffsize, 1U << 16U)) {
+    return "NCCL_BUFFSIZE, NCCL_LL_BUFFSIZE or NCCL_LL128_BUFFSIZE is not between 64 KiB and 1 GiB";
+  }
+  if (!sane_size(given.p2p_net_chunksize, 1U << 12U)) {
+    return "NCCL_P2P_NET_CHUNKSIZE is not between 4 KiB and 1 GiB";
+  }
+  return std::max(given.min_p2p_nchannels, given.max_p2p_nchannels) <= channels_max
+             ? nullptr
+             : "NCCL_MIN_P2P_NCHANNELS or NCCL_MAX_P2P_NCHANNELS is above 64";
 }
 
 template <>

@@ -30,11 +30,24 @@ enum class Kind : std::uint32_t {
   failure = 65,  // text: the library prints it and ends the communicator
 };
 
+/// NCCL's own variables on the real node, as far as messages depend on them; 0: not set.
+struct Variables {
+  std::uint32_t buffsize = 0;           // NCCL_BUFFSIZE
+  std::uint32_t ll_buffsize = 0;        // NCCL_LL_BUFFSIZE
+  std::uint32_t ll128_buffsize = 0;     // NCCL_LL128_BUFFSIZE
+  std::uint32_t p2p_net_chunksize = 0;  // NCCL_P2P_NET_CHUNKSIZE
+  std::uint32_t min_p2p_nchannels = 0;  // NCCL_MIN_P2P_NCHANNELS
+  std::uint32_t max_p2p_nchannels = 0;  // NCCL_MAX_P2P_NCHANNELS
+
+  bool operator==(const Variables&) const = default;
+};
+
 struct Hello {
   std::uint32_t magic_number = magic;
   std::uint32_t nccl_version = 0;  // ncclGetVersion
   std::int32_t pid = 0;
   std::uint32_t inflate = 0;  // ranks that the program does not know of are added
+  Variables variables;
 };
 
 struct CommRef {

@@ -81,7 +81,8 @@ Result<bool> Session::connect() {
   Result<std::shared_ptr<Connection>> connection =
       Connection::open(settings_, Hello{.nccl_version = static_cast<std::uint32_t>(version),
                                         .pid = getpid(),
-                                        .inflate = settings_.inflate ? 1U : 0U});
+                                        .inflate = settings_.inflate ? 1U : 0U,
+                                        .variables = nccl_variables()});
   if (!connection) {
     return connection.error();
   }

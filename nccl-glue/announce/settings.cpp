@@ -1,7 +1,9 @@
 #include "nccl-glue/announce/settings.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <limits>
 #include <string_view>
 
 namespace nbx::nccl::announce {
@@ -70,7 +72,23 @@ Result<bool> read_mode(Settings& settings) {
   return true;
 }
 
+/// As NCCL reads numbers: any base, and what is none does not count.
+std::uint32_t nccl_number(const char* name) {
+  const std::string text{variable(name)};
+  constexpr long long most = std::numeric_limits<std::uint32_t>::max();
+  return static_cast<std::uint32_t>(std::clamp(std::strtoll(text.c_str(), nullptr, 0), 0LL, most));
+}
+
 }  // namespace
+
+Variables nccl_variables() {
+  return {.buffsize = nccl_number("NCCL_BUFFSIZE"),
+          .ll_buffsize = nccl_number("NCCL_LL_BUFFSIZE"),
+          .ll128_buffsize = nccl_number("NCCL_LL128_BUFFSIZE"),
+          .p2p_net_chunksize = nccl_number("NCCL_P2P_NET_CHUNKSIZE"),
+          .min_p2p_nchannels = nccl_number("NCCL_MIN_P2P_NCHANNELS"),
+          .max_p2p_nchannels = nccl_number("NCCL_MAX_P2P_NCHANNELS")};
+}
 
 Result<Settings> settings_from_environment() {
   Settings settings;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/result.hpp"
+#include "nccl-glue/announce/protocol.hpp"
 
 namespace nbx::nccl::announce {
 
@@ -22,5 +23,6 @@ struct Settings {
 };
 
 [[nodiscard]] Result<Settings> settings_from_environment();
+[[nodiscard]] Variables nccl_variables();
 
 }  // namespace nbx::nccl::announce

@@ -26,8 +26,7 @@ struct RankPlace {
   GhostId ghost = no_ghost;       // ghost ranks: whose addresses it uses
   std::uint32_t node = 0;         // ghost ranks of one emulated host have the same
   std::uint8_t local = 0;         // rank within the node
-  std::int32_t parent_rank = -1;  // of a communicator that came from a split: the same rank in its parent ...
-  std::int32_t top_rank = -1;     // ... and in the one that was made from a unique id: the tag of its messages
+  std::int32_t parent_rank = -1;  // of a communicator that came from a split: the same rank in its parent
 };
 
 struct CommSpec {
@@ -37,7 +36,6 @@ struct CommSpec {
   std::uint16_t port_base = 0;  // NET/IB side connections at port_base + 1; per local rank l: ring listener at
                                 // +16+3l, root reply at +17+3l, P2P at +18+3l
   int compute_capability = 90;
-  bool cu_mem = false;  // false: every connection is made during initialisation (eager)
   NetConfig net{};
 };
 
@@ -61,7 +59,8 @@ class CommUser {
   /// An edge is being made; its NetId reports to net_user(). Called before anything of it can happen.
   virtual void on_edge(Comm& comm, const Edge& edge, Instant now) noexcept = 0;
   virtual NetUser& net_user(Comm& comm) noexcept = 0;
-  /// No exchange of connections is open any more: what NCCL calls "connected". Again after each later exchange.
+  /// Initialisation is over: no exchange of connections is open any more, or none is made before the first use. Again
+  /// after each later exchange.
   virtual void on_connected(Comm& comm, Instant now) noexcept = 0;
   /// ncclCommSplit or ncclCommShrink has made a communicator with these ghosts and at least one real rank. It reports
   /// to this user too and lives on its own, also after its parent.

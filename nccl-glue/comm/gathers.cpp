@@ -77,7 +77,14 @@ void Comm::State::begin(Stage stage) {
       begin_gather("proxy seed", proxy_seed_gather, part_of_ring_data(56, proxy_seed_gather));
       return;
     case Stage::peer_info:
-      begin_gather("peer info", version_.peer_info_size, [this](std::int32_t ghost) { return peer_block(ghost); });
+      begin_gather("peer info", version_.peer_info_size, [this](std::int32_t ghost) {
+        const auto& known = gather_->real_blocks();
+        if (known.empty()) {
+          return Bytes{};
+        }
+        cu_mem_ = decode_peer_info(version_, known.begin()->second)->cu_mem;
+        return peer_block(ghost);
+      });
       return;
     case Stage::graph:
       begin_gather("graph info", version_.graph_size, [this](std::int32_t ghost) {
@@ -155,6 +162,9 @@ void Comm::State::finish_gather(Instant now) {
       take_graphs();
       gather_.reset();
       make_shrunk(now);
+      if (cu_mem_ && !closed_) {
+        around_.user->on_connected(*self_, now);
+      }
       return;
     case Stage::idle:
       if (!gather_->real_blocks().empty() && gather_->real_blocks().begin()->second.size() == split_key_size) {
@@ -193,7 +203,7 @@ Bytes Comm::State::peer_block(std::int32_t ghost) const {
                                    .process_hash = child_hash(hash_, ghost, process_salt),
                                    .bus_id = std::int64_t{place.local + 1} << bus_shift,
                                    .compute_capability = spec_.compute_capability,
-                                   .cu_mem = spec_.cu_mem,
+                                   .cu_mem = cu_mem_,
                                    .version = version_.code});
 }
 

@@ -74,7 +74,6 @@ void Comm::State::make_child(const std::vector<std::int32_t>& members, std::uint
   for (const std::int32_t rank : members) {
     RankPlace& place = spec.ranks.emplace_back(spec_.ranks[static_cast<std::size_t>(rank)]);
     place.parent_rank = rank;
-    place.top_rank = place.top_rank < 0 ? rank : place.top_rank;
   }
   auto state = std::make_unique<State>(around_, std::move(spec), hash, hash);
   State& child = *state;

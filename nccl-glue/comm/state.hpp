@@ -162,6 +162,7 @@ class Comm::State final : public ghost::StreamUser, private TimerClient {
   std::unordered_map<std::int32_t, SocketAddress> real_p2p_;
   std::unordered_map<std::int32_t, Graph> real_graphs_;
   int compute_capability_min_ = 0;
+  bool cu_mem_ = false;  // as the real ranks say: then connections are made when they are first used
   std::optional<TopologyPattern> pattern_;
   Topology topology_;
 

@@ -75,9 +75,11 @@ Result<TopologyPattern> TopologyPattern::from(const Facts& facts) {
     const Graph graph = facts.graph(rank);
     channels = std::min(channels, graph.channels);
     bandwidth = std::min(bandwidth, graph.ring_bandwidth);
-    if (node_of.emplace(graph.ring_recv[0], nodes.size()).second) {
+    const auto [known, first] = node_of.emplace(graph.ring_recv[0], nodes.size());
+    if (first) {
       nodes.push_back(graph);
     }
+    pattern.node_.push_back(static_cast<std::uint32_t>(known->second));
   }
   if (channels < 1) {
     return Error{"a rank reports no channels"};
@@ -89,7 +91,7 @@ Result<TopologyPattern> TopologyPattern::from(const Facts& facts) {
   };
   for (std::int32_t rank = 0; rank < facts.ranks; ++rank) {
     const Graph graph = facts.graph(rank);
-    const size_t node = node_of.at(graph.ring_recv[0]);
+    const size_t node = pattern.node_[at(rank)];
     for (int c = 0; c < channels; ++c) {
       next[at(c)][at(rank)] = graph.ring_next[source(graph, node, c)];
     }
@@ -184,6 +186,7 @@ void TopologyPattern::add_trees(const std::vector<Graph>& nodes, const std::vect
 Topology TopologyPattern::with_channels(int channels) const {
   Topology topology;
   topology.channels = channels;
+  topology.node = node_;
   for (size_t c = 0; c < at(channels); ++c) {
     const std::vector<std::int32_t>& next = next_[c % next_.size()];
     std::vector<std::int32_t>& ring = topology.ring.emplace_back();

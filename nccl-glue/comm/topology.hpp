@@ -21,6 +21,7 @@ struct Topology {
     std::array<std::int32_t, 3> children{-1, -1, -1};
   };
   std::vector<std::vector<TreeNode>> tree;  // [channel][rank]
+  std::vector<std::uint32_t> node;          // [rank]: nodes are numbered by their first ranks
 };
 
 /// Bit c: channel c.
@@ -55,6 +56,7 @@ class TopologyPattern {
   // As many rings as the search found channels; twice as many trees: first of each pair, then second of each.
   std::vector<std::vector<std::int32_t>> next_;  // [channel][rank]
   std::vector<std::vector<Topology::TreeNode>> trees_;
+  std::vector<std::uint32_t> node_;  // [rank]
 };
 
 /// A node's place in the double binary tree over `nodes` nodes.

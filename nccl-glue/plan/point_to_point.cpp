@@ -50,14 +50,18 @@ std::vector<PointToPointPart> point_to_point_parts(const PointToPointShape& shap
   return parts;
 }
 
-PointToPointSchedule::PointToPointSchedule(std::span<const std::uint32_t> ranks_per_node, std::uint32_t group)
-    : group_(group) {
-  std::uint32_t ranks = 0;
-  for (const std::uint32_t on_node : ranks_per_node) {
-    group_ = std::gcd(group_, on_node);
-    ranks += on_node;
+PointToPointSchedule::PointToPointSchedule(std::span<const std::uint32_t> node, std::uint32_t group)
+    : position_(node.size()), group_(group) {
+  std::vector<std::uint32_t> order(node.size());
+  std::iota(order.begin(), order.end(), 0U);
+  std::ranges::stable_sort(order, {}, [&](std::uint32_t rank) { return node[rank]; });
+  for (std::uint32_t position = 0; position < order.size(); ++position) {
+    position_[order[position]] = position;
   }
-  groups_ = ranks / group_;
+  for (const std::uint32_t of : node) {
+    group_ = std::gcd(group_, static_cast<std::uint32_t>(std::ranges::count(node, of)));
+  }
+  groups_ = static_cast<std::uint32_t>(node.size()) / group_;
   // Distances in the order 0, 1, 3, 6, 10 ... modulo a power of two: every one once, and neighbours far apart.
   turn_.resize(groups_);
   const std::uint32_t modulus = std::bit_ceil(groups_);
@@ -72,8 +76,10 @@ PointToPointSchedule::PointToPointSchedule(std::span<const std::uint32_t> ranks_
 }
 
 std::uint32_t PointToPointSchedule::round(std::uint32_t from, std::uint32_t to) const {
-  const std::uint32_t distance = (to / group_ + groups_ - from / group_) % groups_;
-  const std::uint32_t within = (to % group_ + group_ - from % group_) % group_;
+  const std::uint32_t a = position_[from];
+  const std::uint32_t b = position_[to];
+  const std::uint32_t distance = (b / group_ + groups_ - a / group_) % groups_;
+  const std::uint32_t within = (b % group_ + group_ - a % group_) % group_;
   return turn_[distance] * group_ + within;
 }
 

@@ -42,9 +42,8 @@ struct PointToPointPart {
 /// The order in which a rank serves its peers: in round k it sends to one and receives from another.
 class PointToPointSchedule {
  public:
-  /// `ranks_per_node`: of each node, in order of nodes; ranks are numbered node by node. `group`: the most ranks of a
-  /// node that take turns (NCCL_P2P_SCHEDULE_GROUP_SIZE, 8).
-  PointToPointSchedule(std::span<const std::uint32_t> ranks_per_node, std::uint32_t group);
+  /// `node`: of each rank. `group`: the most ranks of a node that take turns (NCCL_P2P_SCHEDULE_GROUP_SIZE, 8).
+  PointToPointSchedule(std::span<const std::uint32_t> node, std::uint32_t group);
 
   /// The round in which `from` sends to `to`, which is the round in which `to` receives from `from`.
   [[nodiscard]] std::uint32_t round(std::uint32_t from, std::uint32_t to) const;
@@ -52,7 +51,8 @@ class PointToPointSchedule {
   [[nodiscard]] std::uint8_t channel(const PointToPointShape& shape, std::uint32_t round, std::uint32_t part) const;
 
  private:
-  std::uint32_t group_;  // ranks per group; groups are consecutive ranks
+  std::vector<std::uint32_t> position_;  // [rank]: when ranks are numbered node by node
+  std::uint32_t group_;                  // ranks per group; groups are consecutive positions
   std::uint32_t groups_;
   std::vector<std::uint32_t> turn_;  // [distance between groups]: the how-manieth it is served
 };

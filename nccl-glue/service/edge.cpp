@@ -1,6 +1,10 @@
 #include "nccl-glue/service/edge.hpp"
 
 #include <algorithm>
+#include <utility>
+
+#include "nccl-glue/plan/lines.hpp"
+#include "nccl-glue/service/payload.hpp"
 
 namespace nbx::nccl {
 namespace {
@@ -14,6 +18,17 @@ std::string between(const Edge& edge) {
 }
 
 }  // namespace
+
+std::uint64_t StepCounter::next(const Transfer::Steps& steps, bool first) {
+  if (first) {
+    at_ = (at_ + steps.align - 1) / steps.align * steps.align;
+  }
+  return std::exchange(at_, at_ + steps.per_message);
+}
+
+std::uint64_t bytes_at(std::uint64_t step, const Transfer::Steps& steps, std::uint64_t bytes) {
+  return steps.whole != 0 && sends_whole_step(Protocol::ll, step) ? steps.whole : bytes;
+}
 
 EdgeQueue::EdgeQueue(const EdgeTools& tools, const Edge& edge, GhostId ghost, std::uint32_t tag)
     : tools_(tools), edge_(edge), ghost_(ghost), tag_(tag) {
@@ -97,14 +112,16 @@ void InEdge::received(std::uint64_t size, Instant now) {
     return;
   }
   Task& task = tasks_.front();
-  const Message message{.buffer = posted_.front(), .size = size, .arrival = now};
-  posted_.pop_front();
   const Transfer::Offer offer = task.transfer->offer(task.edge, task.finished);
-  if (size != offer.size) {
+  const Transfer::Steps steps = task.transfer->steps();
+  const std::uint64_t due = bytes_at(steps_.next(steps, task.finished == 0), steps, offer.size);
+  const Message message{.buffer = posted_.front(), .size = offer.size, .arrival = now};
+  posted_.pop_front();
+  if (size != due) {
     tools_.arena.give_back(message.buffer);
     tools_.owner.on_mismatch(between(edge_) + ": message " + std::to_string(task.finished + 1) + " of " +
                                  std::to_string(task.count) + " has " + std::to_string(size) +
-                                 " bytes; the schedule says " + std::to_string(offer.size),
+                                 " bytes; the schedule says " + std::to_string(due),
                              now);
     return;
   }
@@ -149,11 +166,11 @@ void OutEdge::advance(Instant now) {
         return;
       }
       const Transfer::Steps steps = task.transfer->steps();
-      if (task.started == 0) {
-        step_ = (step_ + steps.align - 1) / steps.align * steps.align;
+      const std::uint64_t step = steps_.next(steps, task.started == 0);
+      Outgoing outgoing = task.transfer->take(task.edge, task.started, step);
+      if (const std::uint64_t bytes = bytes_at(step, steps, outgoing.size); bytes != outgoing.size) {
+        outgoing = with_empty_lines(tools_.arena, outgoing, bytes, step);
       }
-      const Outgoing outgoing = task.transfer->take(task.edge, task.started, step_);
-      step_ += steps.per_message;
       Arena::Buffer used = outgoing.buffer;
       used.size = outgoing.size;
       ++task.started;

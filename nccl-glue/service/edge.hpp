@@ -35,6 +35,20 @@ struct EdgeTools {
   EdgeOwner& owner;
 };
 
+/// How many steps of the buffer a connection has used: flags are made of it.
+class StepCounter {
+ public:
+  explicit StepCounter(std::uint64_t at = 0) : at_(at) {}
+  /// The counter at the next message, the first of an operation or not.
+  std::uint64_t next(const Transfer::Steps& steps, bool first);
+
+ private:
+  std::uint64_t at_;
+};
+
+/// What a message of `bytes` has on the wire at this step.
+[[nodiscard]] std::uint64_t bytes_at(std::uint64_t step, const Transfer::Steps& steps, std::uint64_t bytes);
+
 class EdgeQueue : public TimerClient {
  public:
   /// `tag`: of the messages, the rank of their sender in NCCL's eyes.
@@ -69,6 +83,7 @@ class EdgeQueue : public TimerClient {
   GhostId ghost_;
   std::uint32_t tag_;
   std::deque<Task> tasks_;
+  StepCounter steps_;
   bool connected_ = false;
 
  private:
@@ -108,7 +123,6 @@ class OutEdge final : public EdgeQueue {
  private:
   std::uint64_t count(const Transfer& transfer, unsigned edge) const override { return transfer.messages_out(edge); }
   std::deque<Outgoing> in_flight_;
-  std::uint64_t step_ = 0;
   std::uint64_t claimed_ = 0;  // and not come yet
   std::deque<std::uint64_t> unclaimed_;
 };

@@ -7,6 +7,19 @@
 
 namespace nbx::nccl {
 
+Outgoing with_empty_lines(Arena& arena, const Outgoing& outgoing, std::uint64_t size, std::uint64_t step) {
+  const auto buffer = arena.take(size);
+  NBX_CHECK(buffer);
+  const MutableBytes lines = arena.bytes(*buffer);
+  const MutableBytes data = arena.bytes(outgoing.buffer).first(outgoing.size);
+  std::fill(std::copy(data.begin(), data.end(), lines.begin()), lines.end(), std::byte{0});
+  restamp(Protocol::ll, lines, step);
+  if (!outgoing.shared) {
+    arena.give_back(outgoing.buffer);
+  }
+  return {.buffer = *buffer, .size = size};
+}
+
 Payloads::~Payloads() {
   for (const auto& [key, buffer] : identities_) {
     arena_.give_back(buffer);

@@ -21,6 +21,9 @@ struct Extent {
   std::uint32_t bytes = 0;
 };
 
+/// The same LL lines, and empty ones up to `size` bytes. Needed so rarely that it copies.
+Outgoing with_empty_lines(Arena& arena, const Outgoing& outgoing, std::uint64_t size, std::uint64_t step);
+
 /// Makes payloads for the transfers of one world.
 class Payloads {
  public:

@@ -18,14 +18,31 @@ constexpr std::size_t reports_max = 4096;  // of collectives, and of sends and r
 }  // namespace
 
 CommShape World::shape() const {
-  const auto& places = comm_->spec().ranks;
-  std::uint32_t nodes = 0;
-  for (std::size_t i = 0; i < places.size(); ++i) {
-    nodes += i == 0 || places[i].node != places[i - 1].node ? 1 : 0;
+  Buffers buffers;
+  const auto take = [](std::uint32_t given, std::uint32_t& size) { size = given != 0 ? given : size; };
+  take(variables_.buffsize, buffers.simple);
+  take(variables_.ll_buffsize, buffers.ll);
+  take(variables_.ll128_buffsize, buffers.ll128);
+  const Topology& topology = comm_->topology();
+  return {.ranks = static_cast<std::uint32_t>(ranks()),
+          .nodes = *std::max_element(topology.node.begin(), topology.node.end()) + 1,
+          .channels = static_cast<std::uint8_t>(topology.channels),
+          .buffers = buffers};
+}
+
+PointToPointShape World::peer_shape(std::uint8_t connections) const {
+  PointToPointShape out{.ranks = static_cast<std::uint32_t>(ranks()), .channels_per_peer = connections};
+  auto channels = static_cast<std::uint32_t>(comm_->topology().channels);
+  if (variables_.max_p2p_nchannels != 0) {
+    channels = std::min(channels, variables_.max_p2p_nchannels);
   }
-  return {.ranks = static_cast<std::uint32_t>(places.size()),
-          .nodes = nodes,
-          .channels = static_cast<std::uint8_t>(comm_->topology().channels)};
+  channels = std::max(channels, variables_.min_p2p_nchannels);
+  out.channels = std::max(static_cast<std::uint8_t>(std::bit_ceil(channels)), connections);
+  if (variables_.p2p_net_chunksize != 0) {
+    out.chunk = variables_.p2p_net_chunksize;
+  }
+  out.chunk = std::min(out.chunk, shape().buffers.step(Protocol::simple));
+  return out;
 }
 
 void World::schedule(Instant now) {
@@ -251,33 +268,21 @@ bool World::schedule_peer(const PeerCall& call, Instant now) {
   if (connections == 0) {
     return false;
   }
-  const PointToPointShape peer_shape{
-      .ranks = static_cast<std::uint32_t>(ranks()),
-      .channels = std::max(static_cast<std::uint8_t>(std::bit_ceil(static_cast<unsigned>(comm_->topology().channels))),
-                           connections),
-      .channels_per_peer = connections};
+  const PointToPointShape shape = peer_shape(connections);
   // Connections are numbered in the order of their channels.
-  std::vector<std::uint32_t> per_node;
-  for (std::size_t i = 0; i < comm_->spec().ranks.size(); ++i) {
-    const auto& places = comm_->spec().ranks;
-    if (i == 0 || places[i].node != places[i - 1].node) {
-      per_node.push_back(0);
-    }
-    ++per_node.back();
-  }
-  const PointToPointSchedule schedule(per_node, 8);
+  const PointToPointSchedule schedule(comm_->topology().node, 8);
   const auto from = static_cast<std::uint32_t>(to_real ? ghost : call.real_rank);
   const auto to = static_cast<std::uint32_t>(to_real ? call.real_rank : ghost);
   const std::uint32_t round = schedule.round(from, to);
   std::vector<std::uint8_t> channels;
   for (std::uint32_t part = 0; part < connections; ++part) {
-    channels.push_back(schedule.channel(peer_shape, round, part));
+    channels.push_back(schedule.channel(shape, round, part));
   }
   std::vector<std::uint8_t> sorted = channels;
   std::sort(sorted.begin(), sorted.end());
 
   const std::uint64_t bytes = call.operation.count * type_size(call.operation.type);
-  const std::vector<PointToPointPart> parts = point_to_point_parts(peer_shape, bytes);
+  const std::vector<PointToPointPart> parts = point_to_point_parts(shape, bytes);
   Progress& progress = peer_progress_[call.sequence];
   OperationReport& report = progress.report;
   report.sequence = call.sequence;
@@ -292,7 +297,7 @@ bool World::schedule_peer(const PeerCall& call, Instant now) {
         static_cast<std::uint8_t>(std::lower_bound(sorted.begin(), sorted.end(), channels[part]) - sorted.begin());
     Planned planned;
     planned.transfer = std::make_shared<PeerTransfer>(
-        call.operation, parts[part], to_real, point_to_point_clear_to_send(peer_shape), ghost, ghost_called, payloads_);
+        call.operation, parts[part], to_real, point_to_point_clear_to_send(shape), ghost, ghost_called, payloads_);
     if (to_real) {
       planned.out.emplace_back(out_edge(ghost, call.real_rank, false, connection), 0);
     } else {

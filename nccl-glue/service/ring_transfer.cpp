@@ -119,7 +119,8 @@ Outgoing RingTransfer::take(unsigned /*edge*/, std::uint64_t i, std::uint64_t st
 
 Transfer::Steps RingTransfer::steps() const {
   return {.per_message = plan_.steps_per_message(),
-          .align = static_cast<std::uint32_t>(plan_.steps_per_message() * plan_.slices())};
+          .align = static_cast<std::uint32_t>(plan_.steps_per_message() * plan_.slices()),
+          .whole = planned_.decision.protocol == Protocol::ll ? plan_.clear_to_send() : 0};
 }
 
 unsigned RingTransfer::window() const { return steps_in_flight / plan_.steps_per_message(); }

@@ -10,6 +10,7 @@ using announce::Kind;
 
 constexpr std::uint64_t arena_bytes = 64ULL << 30U;  // of address space
 constexpr std::size_t past_max = 64;                 // worlds that ended, kept for the report
+constexpr std::uint8_t locals_max = 16;              // ranks of one communicator on a ghost: they have 64 ports
 
 void tell(ghost::StreamPorts& streams, ghost::StreamId id, const std::vector<std::byte>& record) {
   streams.send(id, record);
@@ -169,8 +170,11 @@ bool Service::take(ghost::StreamId id, Session& session, const announce::Record&
         }
       }
       return true;
+    case Kind::comm_destroy:  // in order: the rank's last operation was over, whatever others still do
+      session.comms.erase(record.as<announce::CommRef>().comm);
+      return true;
     default:
-      return true;  // comm_ready and comm_destroy: NCCL's own connections tell, and more exactly
+      return true;  // comm_ready: NCCL's own connections tell, and more exactly
   }
 }
 
@@ -181,6 +185,7 @@ bool Service::hello(ghost::StreamId id, Session& session, const announce::Hello&
     return false;
   }
   session.version = *version;
+  session.variables = hello.variables;
   tell(any_.streams, id,
        announce::encode(Kind::welcome, announce::Welcome{.ranks = static_cast<std::int32_t>(options_.ranks)}));
   return true;
@@ -195,11 +200,17 @@ bool Service::init(ghost::StreamId id, Session& session, const announce::CommIni
     pending.id = unique_id;
     pending.ranks = init.ranks;
     pending.version = session.version;
+    pending.variables = session.variables;
   }
   if (pending.ranks != init.ranks || pending.version != session.version) {
     error = "rank " + std::to_string(init.rank) + " says " + std::to_string(init.ranks) + " ranks and NCCL " +
             version_text(session.version->code) + ", another real rank of the same communicator said " +
             std::to_string(pending.ranks) + " and " + version_text(pending.version->code);
+  } else if (pending.variables != session.variables) {
+    error = "rank " + std::to_string(init.rank) +
+            " has other NCCL_*BUFFSIZE, NCCL_P2P_NET_CHUNKSIZE or NCCL_*_P2P_NCHANNELS than another real rank";
+  }
+  if (!error.empty()) {
     for (const auto& [rank, member] : pending.members) {
       tell(any_.streams, member.stream, announce::encode(Kind::failure, error));
     }
@@ -227,32 +238,56 @@ Result<CommSpec> Service::make_spec(const Pending& pending) const {
   spec.net.path_mtu = options_.path_mtu;
   spec.net.timeout = options_.timeout;
   spec.net.retry_cnt = options_.retry_cnt;
-  const bool world = options_.ranks == static_cast<std::uint32_t>(pending.ranks);
-  const std::uint32_t per_node = world || options_.ranks == 0 ? options_.ranks_per_node : 1;
   spec.ranks.resize(static_cast<std::size_t>(pending.ranks));
-  std::uint32_t nodes = 0;  // of ghosts
-  for (std::uint32_t rank = 0; rank < spec.ranks.size(); ++rank) {
-    RankPlace& place = spec.ranks[rank];
+  if (std::optional<Error> error = place_ghosts(pending, spec.ranks)) {
+    return *std::move(error);
+  }
+  return spec;
+}
+
+/// A group within the world has as many of its ranks on a ghost node as on a real one.
+std::uint32_t Service::ranks_per_node(const Pending& pending) const {
+  if (options_.ranks == 0 || options_.ranks == static_cast<std::uint32_t>(pending.ranks)) {
+    return options_.ranks_per_node;
+  }
+  std::map<IpAddress, std::uint32_t> on_node;
+  std::uint32_t most = 1;
+  for (const auto& [rank, member] : pending.members) {
+    most = std::max(most, ++on_node[sessions_.at(member.stream).peer]);
+  }
+  return std::min(most, options_.ranks_per_node);
+}
+
+/// A run of ghost ranks begins a node. A group of the world may have more nodes than there are: then they share.
+std::optional<Error> Service::place_ghosts(const Pending& pending, std::vector<RankPlace>& ranks) const {
+  const std::uint32_t per_node = ranks_per_node(pending);
+  const bool share = options_.ranks != 0 && options_.ranks != static_cast<std::uint32_t>(pending.ranks);
+  std::vector<std::uint8_t> taken(options_.hosts.size());  // local ranks
+  std::uint32_t nodes = 0;
+  std::uint32_t free = 0;  // places on the present node
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    RankPlace& place = ranks[rank];
     place.real = pending.members.contains(static_cast<std::int32_t>(rank));
-    place.node = rank / per_node;
-    place.local = static_cast<std::uint8_t>(rank % per_node);
     if (place.real) {
+      free = 0;
       continue;
     }
-    const bool first = rank == 0 || place.local == 0 || spec.ranks[rank - 1].real;
-    if (first && place.local != 0) {
-      return Error{"ranks " + std::to_string(rank - 1) + " and " + std::to_string(rank) +
-                   " share a node, but only the first is real: a node is real or a ghost"};
+    if (free == 0) {
+      free = per_node;
+      ++nodes;
     }
-    nodes += first ? 1 : 0;
-    if (nodes > options_.hosts.size()) {
+    --free;
+    const std::size_t host = share ? (nodes - 1) % options_.hosts.size() : nodes - 1;
+    if (host >= options_.hosts.size() || taken[host] == locals_max) {
       return Error{"a communicator of " + std::to_string(pending.ranks) + " ranks, " +
                    std::to_string(pending.members.size()) + " of them real, needs more than the " +
                    std::to_string(options_.hosts.size()) + " ghost nodes of the cluster file"};
     }
-    place.ghost = options_.hosts[nodes - 1];
+    place.node = nodes - 1;
+    place.ghost = options_.hosts[host];
+    place.local = taken[host]++;
   }
-  return spec;
+  return std::nullopt;
 }
 
 void Service::complete_worlds(Instant now) {
@@ -283,7 +318,7 @@ void Service::complete_worlds(Instant now) {
     const bool any_ghost = pending.members.size() < static_cast<std::size_t>(pending.ranks);
     if (any_ghost) {
       worlds_.push_back(std::make_unique<World>(World::Tools{any_, net_, lobby_, arena_, *delay_, options_, *this},
-                                                std::move(*spec), now));
+                                                std::move(*spec), pending.variables, now));
       for (const auto& [rank, member] : pending.members) {
         sessions_.at(member.stream).comms[member.comm].world = worlds_.back().get();
       }
@@ -319,7 +354,7 @@ void Service::on_failed(World& world, const std::string& text, Instant now) noex
 
 void Service::on_child(World& parent, std::unique_ptr<Comm> child, Instant now) noexcept {
   worlds_.push_back(std::make_unique<World>(World::Tools{any_, net_, lobby_, arena_, *delay_, options_, *this},
-                                            std::move(child), now));
+                                            std::move(child), parent.variables(), now));
   World& world = *worlds_.back();
   const auto& places = world.comm().spec().ranks;
   for (auto& [id, session] : sessions_) {

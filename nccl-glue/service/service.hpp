@@ -43,6 +43,7 @@ class Service final : public ghost::Personality, public ghost::StreamUser, publi
     UniqueId id{};
     std::int32_t ranks = 0;
     const Version* version = nullptr;
+    announce::Variables variables;
     std::map<std::int32_t, PendingMember> members;  // by rank
     Instant last{};                                 // announcement
   };
@@ -51,6 +52,7 @@ class Service final : public ghost::Personality, public ghost::StreamUser, publi
     IpAddress peer;
     announce::Decoder decoder;
     const Version* version = nullptr;
+    announce::Variables variables;
     std::map<std::uint64_t, Member> comms;  // by the library's number
   };
 
@@ -70,6 +72,9 @@ class Service final : public ghost::Personality, public ghost::StreamUser, publi
   /// Makes the worlds whose members are complete.
   void complete_worlds(Instant now);
   [[nodiscard]] Result<CommSpec> make_spec(const Pending& pending) const;
+  [[nodiscard]] std::uint32_t ranks_per_node(const Pending& pending) const;
+  /// Puts the ghost ranks on ghost nodes.
+  [[nodiscard]] std::optional<Error> place_ghosts(const Pending& pending, std::vector<RankPlace>& ranks) const;
   void sweep();
 
   ghost::Context any_;

@@ -54,6 +54,8 @@ class Transfer {
   struct Steps {
     std::uint32_t per_message = 1;
     std::uint32_t align = 1;  // at the start of the operation
+    /// LL: bytes of the message of a step that cleans up (sends_whole_step); 0: there are none.
+    std::uint32_t whole = 0;
   };
   [[nodiscard]] virtual Steps steps() const = 0;
   /// Messages a receiver clears ahead.

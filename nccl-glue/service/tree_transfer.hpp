@@ -41,7 +41,9 @@ class TreeTransfer final : public Transfer {
   void received(unsigned edge, std::uint64_t i, const Message& message) override;
   [[nodiscard]] Instant ready(unsigned edge, std::uint64_t i) override;
   [[nodiscard]] Outgoing take(unsigned edge, std::uint64_t i, std::uint64_t step) override;
-  [[nodiscard]] Steps steps() const override { return {}; }
+  [[nodiscard]] Steps steps() const override {
+    return {.whole = planned_.decision.protocol == Protocol::ll ? plan_.clear_to_send() : 0};
+  }
   [[nodiscard]] unsigned window() const override { return steps_in_flight; }
 
  private:

@@ -19,9 +19,10 @@ Operation operation_of(const announce::OperationCall& call) {
 
 }  // namespace
 
-World::World(const Tools& tools, CommSpec spec, Instant now)
+World::World(const Tools& tools, CommSpec spec, const announce::Variables& variables, Instant now)
     : tools_(tools),
       payloads_(tools.arena, tools.options, static_cast<std::uint32_t>(spec.ranks.size())),
+      variables_(variables),
       started_(now),
       last_progress_(now),
       comm_(std::make_unique<Comm>(tools.any, tools.lobby, tools.net, std::move(spec), *this)) {
@@ -31,9 +32,10 @@ World::World(const Tools& tools, CommSpec spec, Instant now)
   comm_->start(now);
 }
 
-World::World(const Tools& tools, std::unique_ptr<Comm> comm, Instant now)
+World::World(const Tools& tools, std::unique_ptr<Comm> comm, const announce::Variables& variables, Instant now)
     : tools_(tools),
       payloads_(tools.arena, tools.options, static_cast<std::uint32_t>(comm->spec().ranks.size())),
+      variables_(variables),
       started_(now),
       last_progress_(now),
       comm_(std::move(comm)) {
@@ -194,8 +196,7 @@ void World::on_edge(Comm& /*comm*/, const Edge& edge, Instant now) noexcept {
   const EdgeTools tools{tools_.net, tools_.arena, tools_.any.wheel, *this};
   const auto& places = comm_->spec().ranks;
   const GhostId ghost = places[static_cast<std::size_t>(edge.ghost_rank)].ghost;
-  const std::int32_t top = places[static_cast<std::size_t>(edge.real_rank)].top_rank;
-  const auto tag = static_cast<std::uint32_t>(top >= 0 ? top : edge.real_rank);
+  const auto tag = static_cast<std::uint32_t>(edge.real_rank);
   const EdgeKey key{edge.ghost_rank, edge.real_rank, edge.collective, edge.channel};
   tools_.net.book(edge.net, account_);
   if (edge.to_real) {

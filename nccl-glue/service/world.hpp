@@ -16,6 +16,7 @@
 #include "nccl-glue/announce/protocol.hpp"
 #include "nccl-glue/comm/comm.hpp"
 #include "nccl-glue/plan/channels.hpp"
+#include "nccl-glue/plan/point_to_point.hpp"
 #include "nccl-glue/service/delay.hpp"
 #include "nccl-glue/service/edge.hpp"
 #include "nccl-glue/service/payload.hpp"
@@ -81,9 +82,9 @@ class World final : public CommUser, public NetUser, public EdgeOwner, public Ti
   };
 
   /// Lets the ghosts join.
-  World(const Tools& tools, CommSpec spec, Instant now);
+  World(const Tools& tools, CommSpec spec, const announce::Variables& variables, Instant now);
   /// Takes over a communicator that came from a split.
-  World(const Tools& tools, std::unique_ptr<Comm> comm, Instant now);
+  World(const Tools& tools, std::unique_ptr<Comm> comm, const announce::Variables& variables, Instant now);
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;
@@ -100,6 +101,7 @@ class World final : public CommUser, public NetUser, public EdgeOwner, public Ti
   void leave(std::int32_t rank, Instant now);
 
   [[nodiscard]] const Comm& comm() const noexcept { return *comm_; }
+  [[nodiscard]] const announce::Variables& variables() const noexcept { return variables_; }
   [[nodiscard]] bool over() const noexcept { return over_; }
   [[nodiscard]] WorldReport report() const;
 
@@ -189,6 +191,7 @@ class World final : public CommUser, public NetUser, public EdgeOwner, public Ti
   /// What its time was made of, if it ends now.
   void explain(const Progress& progress, OperationReport& report, Instant now) const;
   [[nodiscard]] CommShape shape() const;
+  [[nodiscard]] PointToPointShape peer_shape(std::uint8_t connections) const;
   [[nodiscard]] std::int32_t ranks() const { return static_cast<std::int32_t>(comm_->spec().ranks.size()); }
   [[nodiscard]] bool real(std::int32_t rank) const { return comm_->spec().ranks[static_cast<std::size_t>(rank)].real; }
   InEdge* in_edge(std::int32_t ghost, std::int32_t real, bool collective, std::uint8_t channel);
@@ -199,6 +202,7 @@ class World final : public CommUser, public NetUser, public EdgeOwner, public Ti
 
   Tools tools_;
   Payloads payloads_;
+  announce::Variables variables_;  // of the real ranks
   Instant started_{};
   std::optional<Instant> connected_;
   bool over_ = false;

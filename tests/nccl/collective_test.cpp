@@ -1,11 +1,19 @@
-// Runs a collective over N ranks, one process each, and checks every element against a value computed here.
+// Runs collectives over N ranks, one process each, and checks every element against a value computed here.
 //
 //   collective_test --ranks N [--hosts H] [--op allreduce] [--type f32] [--red sum] [--count N] [--iters N]
 //                   [--in-place] [--init-only] [--real R,R] [--id-file PATH] [--rank-env NAME=TEXT] [--netns PREFIX]
-//                   [--lose-rank R]
+//                   [--lose-rank R] [--root R] [--pattern] [--ghost-file PATH] [--mirror]
 //
+// --op: allreduce, allgather, reducescatter, broadcast, reduce, sendrecv (around the ring) or alltoall.
+// --type: f16, bf16, f32, f64, i32, i64 or u8. --red: sum, prod, max, min, avg, or premul: a reduction of the program's
+//   own, a sum of products. These three and --count may be lists with commas: every combination is run.
 // --real: only these ranks are started, by their numbers; the others exist elsewhere. They contribute nothing to
 //   reductions and send zeros, so expected values are those over the real ranks; an average divides by N.
+// --root: of broadcast and reduce, else 0.
+// --pattern: every rank has the numbers that ghosts with `contribution: pattern` and `filling: pattern` have, so that
+//   expected values are those over all ranks, real or not. With --iters 1.
+// --ghost-file: what ghosts send is this file, repeated.
+// --mirror: ghosts count as copies of the real ranks: a sum is N / R times that over the R real ranks.
 // --id-file: rank 0 leaves the unique id there; ranks that are started without rank 0 read it.
 // --rank-env: sets a variable in each rank's environment; {rank} is its number. May be given again.
 // --netns: rank R enters the network namespace PREFIX followed by R.
@@ -21,11 +29,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <numeric>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -38,10 +52,10 @@ struct Options {
   int ranks = 2;
   int hosts = 0;
   int iters = 2;
-  std::size_t count = 1U << 20U;
-  std::string op = "allreduce";
-  std::string type = "f32";
-  std::string red = "sum";
+  std::vector<std::size_t> counts{1U << 20U};
+  std::vector<std::string> ops{"allreduce"};
+  std::vector<std::string> types{"f32"};
+  std::vector<std::string> reds{"sum"};
   bool init_only = false;
   bool in_place = false;
   std::vector<int> real;
@@ -49,8 +63,20 @@ struct Options {
   std::vector<std::string> rank_env;
   std::string netns;
   int lose_rank = -1;
+  int root = 0;
+  bool pattern = false;
+  bool mirror = false;
+  std::string ghost_file;  // its content
 
   [[nodiscard]] bool is_real(int rank) const { return std::find(real.begin(), real.end(), rank) != real.end(); }
+};
+
+/// What is run now.
+struct Case {
+  std::string op;
+  std::string type;
+  std::string red;
+  std::size_t count = 0;
 };
 
 struct Failure : std::runtime_error {
@@ -74,31 +100,66 @@ double milliseconds_since(std::chrono::steady_clock::time_point start) {
 }
 
 ncclRedOp_t reduction(const std::string& name) {
-  if (name == "sum") {
-    return ncclSum;
-  }
   if (name == "prod") {
     return ncclProd;
   }
   if (name == "max") {
     return ncclMax;
   }
-  return name == "min" ? ncclMin : ncclAvg;
+  if (name == "min") {
+    return ncclMin;
+  }
+  return name == "avg" ? ncclAvg : ncclSum;
+}
+
+bool reduces(const std::string& op) { return op == "allreduce" || op == "reducescatter" || op == "reduce"; }
+
+/// The upper half of a float, rounded to nearest, ties to even.
+struct Bf16 {
+  std::uint16_t bits = 0;
+  Bf16() = default;
+  explicit Bf16(double value) {
+    const auto word = std::bit_cast<std::uint32_t>(static_cast<float>(value));
+    bits = static_cast<std::uint16_t>((word + 0x7fff + ((word >> 16U) & 1U)) >> 16U);
+  }
+  explicit operator double() const { return std::bit_cast<float>(std::uint32_t{bits} << 16U); }
+};
+
+template <class T>
+T element(double value) {
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(static_cast<std::int64_t>(value));  // integers wrap
+  } else {
+    return static_cast<T>(value);
+  }
+}
+
+/// Half a unit in the last place of 1; 0 for integers.
+template <class T>
+constexpr double unit_roundoff() {
+  if (std::is_integral_v<T>) {
+    return 0;
+  }
+  return sizeof(T) == 8 ? 0x1p-53 : sizeof(T) == 4 ? 0x1p-24 : std::is_same_v<T, Bf16> ? 0x1p-8 : 0x1p-11;
 }
 
 // One rank's part of a test with elements of type T.
 template <class T>
 class Rank {
  public:
-  Rank(int rank, const Options& options, ncclDataType_t type, ncclComm_t comm)
-      : rank_(rank), n_(options.ranks), o_(options), type_(type), red_(reduction(options.red)), comm_(comm) {
+  Rank(int rank, const Options& options, const Case& now, ncclDataType_t type, ncclComm_t comm)
+      : rank_(rank), n_(options.ranks), o_(options), c_(now), type_(type), red_(reduction(now.red)), comm_(comm) {
     const auto n = static_cast<std::size_t>(n_);
-    send_count_ = o_.op == "reducescatter" ? o_.count * n : o_.count;
-    receive_count_ = o_.op == "allgather" ? o_.count * n : o_.count;
+    send_count_ = c_.op == "reducescatter" || c_.op == "alltoall" ? c_.count * n : c_.count;
+    receive_count_ = c_.op == "allgather" || c_.op == "alltoall" ? c_.count * n : c_.count;
+    if (c_.red == "premul") {
+      T factor = element<T>(premul_factor);
+      CHECK(ncclRedOpCreatePreMulSum(&red_, &factor, type_, ncclScalarHostImmediate, comm_));
+    }
     CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     CHECK(cudaMalloc(reinterpret_cast<void**>(&send_), send_count_ * sizeof(T)));
     receive_ = send_;
-    if (!(o_.in_place && o_.op == "allreduce")) {
+    if (!(o_.in_place && c_.op == "allreduce")) {
       CHECK(cudaMalloc(reinterpret_cast<void**>(&receive_), receive_count_ * sizeof(T)));
     }
   }
@@ -112,7 +173,7 @@ class Rank {
       std::vector<T> host(send_count_);
       const auto shift = static_cast<std::size_t>(iteration);
       for (std::size_t i = 0; i < send_count_; ++i) {
-        host[i] = static_cast<T>(value(rank_, i + shift));
+        host[i] = element<T>(value(rank_, i + shift));
       }
       CHECK(cudaMemcpyAsync(send_, host.data(), send_count_ * sizeof(T), cudaMemcpyHostToDevice, stream_));
       const auto start = std::chrono::steady_clock::now();
@@ -125,31 +186,63 @@ class Rank {
       CHECK(cudaStreamSynchronize(stream_));
       const double took = milliseconds_since(start);
       compare(back, shift);
-      printf("rank %d: %s %s %s count %zu iter %d: correct, %.1f ms\n", rank_, o_.op.c_str(), o_.type.c_str(),
-             o_.red.c_str(), o_.count, iteration, took);
+      printf("rank %d: %s %s %s count %zu iter %d: correct, %.1f ms\n", rank_, c_.op.c_str(), c_.type.c_str(),
+             c_.red.c_str(), c_.count, iteration, took);
     }
     CHECK(cudaFree(send_));
     if (receive_ != send_) {
       CHECK(cudaFree(receive_));
     }
     CHECK(cudaStreamDestroy(stream_));
+    if (c_.red == "premul") {
+      CHECK(ncclRedOpDestroy(red_, comm_));
+    }
     return true;
   }
 
  private:
-  // Small whole numbers, so that every order of summing gives the same result.
-  static double value(int rank, std::size_t i) {
+  static constexpr double premul_factor = std::is_integral_v<T> ? 3 : 0.5;
+
+  // Small whole numbers, so that every order of summing gives the same result; smaller ones for products.
+  [[nodiscard]] double value(int rank, std::size_t i) const {
+    const auto r = static_cast<std::size_t>(rank);
+    if (o_.pattern) {  // by place in a rank's part
+      return static_cast<double>((i % c_.count + 31 * r) % 97) + 1;
+    }
+    if (c_.red == "prod") {
+      const double sign = std::is_unsigned_v<T> || i % 5 != 0 ? 1 : -1;
+      return sign * static_cast<double>(1 + (i + r) % 2);
+    }
     constexpr double lowest = std::is_unsigned_v<T> ? 0 : -11;
-    return static_cast<double>((i * 7 + static_cast<std::size_t>(rank) * 13) % 61) + lowest;
+    return static_cast<double>((i * 7 + r * 13) % 61) + lowest;
   }
 
-  [[nodiscard]] double received_from(int rank, std::size_t i) const { return o_.is_real(rank) ? value(rank, i) : 0; }
+  [[nodiscard]] double received_from(int rank, std::size_t i) const {
+    if (o_.is_real(rank) || o_.pattern) {
+      return value(rank, i);
+    }
+    if (o_.ghost_file.empty()) {
+      return 0;
+    }
+    T sent{};
+    std::array<char, sizeof(T)> bytes{};
+    for (std::size_t k = 0; k < sizeof(T); ++k) {
+      bytes[k] = o_.ghost_file[(i % c_.count * sizeof(T) + k) % o_.ghost_file.size()];
+    }
+    std::memcpy(&sent, bytes.data(), sizeof sent);
+    return static_cast<double>(sent);
+  }
 
   [[nodiscard]] double reduced(std::size_t i) const {
-    double result = value(o_.real.front(), i);
-    for (std::size_t k = 1; k < o_.real.size(); ++k) {
-      const double v = value(o_.real[k], i);
-      switch (red_) {
+    std::vector<int> ranks = o_.real;
+    if (o_.pattern) {
+      ranks.resize(static_cast<std::size_t>(n_));
+      std::iota(ranks.begin(), ranks.end(), 0);
+    }
+    double result = value(ranks.front(), i);
+    for (std::size_t k = 1; k < ranks.size(); ++k) {
+      const double v = value(ranks[k], i);
+      switch (c_.red == "premul" ? ncclSum : red_) {
         case ncclProd:
           result *= v;
           break;
@@ -163,27 +256,42 @@ class Rank {
           result += v;
       }
     }
+    const double copies = o_.mirror ? static_cast<double>(n_) / static_cast<double>(o_.real.size()) : 1;
+    if (c_.red == "premul") {
+      return result * premul_factor;
+    }
+    if (red_ == ncclSum || red_ == ncclAvg) {
+      result *= copies;
+    }
     return red_ == ncclAvg ? result / n_ : result;
   }
 
   void launch() {
-    if (o_.op == "allreduce") {
-      CHECK(ncclAllReduce(send_, receive_, o_.count, type_, red_, comm_, stream_));
-    } else if (o_.op == "allgather") {
-      CHECK(ncclAllGather(send_, receive_, o_.count, type_, comm_, stream_));
-    } else if (o_.op == "reducescatter") {
-      CHECK(ncclReduceScatter(send_, receive_, o_.count, type_, red_, comm_, stream_));
-    } else if (o_.op == "broadcast") {
-      CHECK(ncclBroadcast(send_, receive_, o_.count, type_, 0, comm_, stream_));
-    } else if (o_.op == "reduce") {
-      CHECK(ncclReduce(send_, receive_, o_.count, type_, red_, 0, comm_, stream_));
-    } else if (o_.op == "sendrecv") {
+    if (c_.op == "allreduce") {
+      CHECK(ncclAllReduce(send_, receive_, c_.count, type_, red_, comm_, stream_));
+    } else if (c_.op == "allgather") {
+      CHECK(ncclAllGather(send_, receive_, c_.count, type_, comm_, stream_));
+    } else if (c_.op == "reducescatter") {
+      CHECK(ncclReduceScatter(send_, receive_, c_.count, type_, red_, comm_, stream_));
+    } else if (c_.op == "broadcast") {
+      CHECK(ncclBroadcast(send_, receive_, c_.count, type_, o_.root, comm_, stream_));
+    } else if (c_.op == "reduce") {
+      CHECK(ncclReduce(send_, receive_, c_.count, type_, red_, o_.root, comm_, stream_));
+    } else if (c_.op == "sendrecv") {
       CHECK(ncclGroupStart());
-      CHECK(ncclSend(send_, o_.count, type_, (rank_ + 1) % n_, comm_, stream_));
-      CHECK(ncclRecv(receive_, o_.count, type_, (rank_ + n_ - 1) % n_, comm_, stream_));
+      CHECK(ncclSend(send_, c_.count, type_, (rank_ + 1) % n_, comm_, stream_));
+      CHECK(ncclRecv(receive_, c_.count, type_, (rank_ + n_ - 1) % n_, comm_, stream_));
+      CHECK(ncclGroupEnd());
+    } else if (c_.op == "alltoall") {
+      CHECK(ncclGroupStart());
+      for (int peer = 0; peer < n_; ++peer) {
+        const std::size_t at = static_cast<std::size_t>(peer) * c_.count;
+        CHECK(ncclSend(send_ + at, c_.count, type_, peer, comm_, stream_));
+        CHECK(ncclRecv(receive_ + at, c_.count, type_, peer, comm_, stream_));
+      }
       CHECK(ncclGroupEnd());
     } else {
-      throw Failure("unknown operation " + o_.op);
+      throw Failure("unknown operation " + c_.op);
     }
   }
 
@@ -205,28 +313,33 @@ class Rank {
   }
 
   [[nodiscard]] double expected(std::size_t i, std::size_t shift) const {
-    if (o_.op == "allreduce" || o_.op == "reduce") {
+    if (c_.op == "allreduce" || c_.op == "reduce") {
       return reduced(i + shift);
     }
-    if (o_.op == "allgather") {
-      return received_from(static_cast<int>(i / o_.count), i % o_.count + shift);
+    if (c_.op == "allgather") {
+      return received_from(static_cast<int>(i / c_.count), i % c_.count + shift);
     }
-    if (o_.op == "reducescatter") {
-      return reduced(static_cast<std::size_t>(rank_) * o_.count + i + shift);
+    if (c_.op == "reducescatter") {
+      return reduced(static_cast<std::size_t>(rank_) * c_.count + i + shift);
     }
-    return received_from(o_.op == "broadcast" ? 0 : (rank_ + n_ - 1) % n_, i + shift);
+    if (c_.op == "alltoall") {
+      return received_from(static_cast<int>(i / c_.count),
+                           static_cast<std::size_t>(rank_) * c_.count + i % c_.count + shift);
+    }
+    return received_from(c_.op == "broadcast" ? o_.root : (rank_ + n_ - 1) % n_, i + shift);
   }
 
   void compare(const std::vector<T>& back, std::size_t shift) const {
-    if (o_.op == "reduce" && rank_ != 0) {
+    if (c_.op == "reduce" && rank_ != o_.root) {
       return;
     }
-    // An average of floating-point numbers multiplies by 1/n first: allow its rounding.
-    const double slack = red_ == ncclAvg && std::is_floating_point_v<T> ? 1e-5 : 0;
+    // An average of floating-point numbers multiplies by 1/n first: its factor, products and sums are rounded.
+    constexpr double largest = 128;
+    const double slack = red_ == ncclAvg || o_.mirror ? 3 * largest * unit_roundoff<T>() : 0;
     std::size_t wrong = 0;
     for (std::size_t i = 0; i < back.size(); ++i) {
       const double want = expected(i, shift);
-      if (std::fabs(static_cast<double>(back[i]) - static_cast<double>(static_cast<T>(want))) > slack && wrong++ < 3) {
+      if (std::fabs(static_cast<double>(back[i]) - static_cast<double>(element<T>(want))) > slack && wrong++ < 3) {
         fprintf(stderr, "rank %d iter %zu: [%zu] is %g, not %g\n", rank_, shift, i, static_cast<double>(back[i]), want);
       }
     }
@@ -238,8 +351,9 @@ class Rank {
   const int rank_;
   const int n_;
   const Options& o_;
+  const Case& c_;
   const ncclDataType_t type_;
-  const ncclRedOp_t red_;
+  ncclRedOp_t red_;
   const ncclComm_t comm_;
   std::size_t send_count_ = 0;
   std::size_t receive_count_ = 0;
@@ -248,23 +362,45 @@ class Rank {
   T* receive_ = nullptr;
 };
 
-bool run_typed(int rank, const Options& o, ncclComm_t comm) {
-  if (o.type == "f32") {
-    return Rank<float>(rank, o, ncclFloat32, comm).run();
+bool run_case(int rank, const Options& o, const Case& now, ncclComm_t comm) {
+  if (now.type == "f16") {
+    return Rank<_Float16>(rank, o, now, ncclFloat16, comm).run();
   }
-  if (o.type == "f64") {
-    return Rank<double>(rank, o, ncclFloat64, comm).run();
+  if (now.type == "bf16") {
+    return Rank<Bf16>(rank, o, now, ncclBfloat16, comm).run();
   }
-  if (o.type == "i32") {
-    return Rank<std::int32_t>(rank, o, ncclInt32, comm).run();
+  if (now.type == "f32") {
+    return Rank<float>(rank, o, now, ncclFloat32, comm).run();
   }
-  if (o.type == "i64") {
-    return Rank<std::int64_t>(rank, o, ncclInt64, comm).run();
+  if (now.type == "f64") {
+    return Rank<double>(rank, o, now, ncclFloat64, comm).run();
   }
-  if (o.type == "u8") {
-    return Rank<std::uint8_t>(rank, o, ncclUint8, comm).run();
+  if (now.type == "i32") {
+    return Rank<std::int32_t>(rank, o, now, ncclInt32, comm).run();
   }
-  throw Failure("unknown type " + o.type);
+  if (now.type == "i64") {
+    return Rank<std::int64_t>(rank, o, now, ncclInt64, comm).run();
+  }
+  if (now.type == "u8") {
+    return Rank<std::uint8_t>(rank, o, now, ncclUint8, comm).run();
+  }
+  throw Failure("unknown type " + now.type);
+}
+
+/// False: the communicator had to be aborted.
+bool run_all(int rank, const Options& o, ncclComm_t comm) {
+  for (const std::string& op : o.ops) {
+    for (const std::string& type : o.types) {
+      for (const std::string& red : reduces(op) ? o.reds : std::vector<std::string>{"sum"}) {
+        for (const std::size_t count : o.counts) {
+          if (!run_case(rank, o, {op, type, red, count}, comm)) {
+            return false;
+          }
+        }
+      }
+    }
+  }
+  return true;
 }
 
 void enter_namespace(const std::string& name) {
@@ -340,7 +476,7 @@ int run_rank(int rank, const Options& o, int id_in, const std::vector<int>& id_o
     ncclComm_t comm = nullptr;
     CHECK(ncclCommInitRank(&comm, o.ranks, id, rank));
     printf("rank %d: communicator ready after %.1f ms\n", rank, milliseconds_since(start));
-    if (!o.init_only && !run_typed(rank, o, comm)) {
+    if (!o.init_only && !run_all(rank, o, comm)) {
       return o.lose_rank >= 0 ? 0 : 1;
     }
     CHECK(ncclCommDestroy(comm));
@@ -350,6 +486,15 @@ int run_rank(int rank, const Options& o, int id_in, const std::vector<int>& id_o
     fprintf(stderr, "rank %d: %s\n", rank, failure.what());
     return 1;
   }
+}
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> words;
+  std::istringstream list(text);
+  for (std::string word; std::getline(list, word, ',');) {
+    words.push_back(word);
+  }
+  return words;
 }
 
 Options parse(const std::vector<std::string>& words) {
@@ -369,20 +514,22 @@ Options parse(const std::vector<std::string>& words) {
     } else if (word == "--iters") {
       o.iters = std::stoi(next());
     } else if (word == "--count") {
-      o.count = std::stoull(next());
+      o.counts.clear();
+      for (const std::string& count : split(next())) {
+        o.counts.push_back(std::stoull(count));
+      }
     } else if (word == "--op") {
-      o.op = next();
+      o.ops = split(next());
     } else if (word == "--type") {
-      o.type = next();
+      o.types = split(next());
     } else if (word == "--red") {
-      o.red = next();
+      o.reds = split(next());
     } else if (word == "--init-only") {
       o.init_only = true;
     } else if (word == "--in-place") {
       o.in_place = true;
     } else if (word == "--real") {
-      std::istringstream list(next());
-      for (std::string rank; std::getline(list, rank, ',');) {
+      for (const std::string& rank : split(next())) {
         o.real.push_back(std::stoi(rank));
       }
     } else if (word == "--id-file") {
@@ -393,6 +540,15 @@ Options parse(const std::vector<std::string>& words) {
       o.netns = next();
     } else if (word == "--lose-rank") {
       o.lose_rank = std::stoi(next());
+    } else if (word == "--root") {
+      o.root = std::stoi(next());
+    } else if (word == "--pattern") {
+      o.pattern = true;
+    } else if (word == "--mirror") {
+      o.mirror = true;
+    } else if (word == "--ghost-file") {
+      std::ifstream file(next(), std::ios::binary);
+      o.ghost_file.assign(std::istreambuf_iterator<char>(file), {});
     } else {
       throw Failure("unknown option " + word);
     }

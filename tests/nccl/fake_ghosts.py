@@ -11,7 +11,7 @@ WELCOME, FAILURE = 64, 65
 MAGIC = 0x4e425831
 COLLECTIVES = {0: "broadcast", 1: "reduce", 2: "allgather", 3: "reducescatter", 4: "allreduce", 6: "send", 7: "recv"}
 
-Hello = namedtuple("Hello", "magic nccl_version pid inflate")
+Hello = namedtuple("Hello", "magic nccl_version pid inflate buffsize ll_buffsize ll128_buffsize chunk p2p_min p2p_max")
 CommRef = namedtuple("CommRef", "comm")
 CommInit = namedtuple("CommInit", "comm ranks rank id")
 CommSplit = namedtuple("CommSplit", "parent comm color key")
@@ -19,7 +19,7 @@ CommShrink = namedtuple("CommShrink", "parent comm parent_ranks flags excluded")
 Operation = namedtuple("Operation", "comm sequence count root collective type op")
 Decision = namedtuple("Decision", "comm sequence algorithm protocol channels")
 
-FIXED = {HELLO: (Hello, "<IIiI"), COMM_INIT: (CommInit, "<Qii128s"), COMM_READY: (CommRef, "<Q"),
+FIXED = {HELLO: (Hello, "<IIiI6I"), COMM_INIT: (CommInit, "<Qii128s"), COMM_READY: (CommRef, "<Q"),
          COMM_SPLIT: (CommSplit, "<QQii"), COMM_DESTROY: (CommRef, "<Q"), OPERATION: (Operation, "<QQQiBBBx"),
          GROUP_END: (CommRef, "<Q"), DECISION: (Decision, "<QQBBB5x")}
 

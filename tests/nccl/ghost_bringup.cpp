@@ -2,7 +2,7 @@
 // made, over the kernel's sockets on loopback: rank g is at 127.1.g/256.g%256. Instead of NET/IB it speaks the part of
 // NET/Socket that makes connections.
 //
-//   ghost_bringup --id-file PATH --ranks N --real R,R [--per-node L] [--version CODE] [--port BASE] [--lazy]
+//   ghost_bringup --id-file PATH --ranks N --real R,R [--per-node L] [--version CODE] [--port BASE]
 //                 [--split MODULUS] [--shrink RANK]
 //
 // --split: ghosts take part in the first split with color rank % MODULUS and key -rank.
@@ -88,7 +88,6 @@ struct Options {
   int port = 20000;
   int split = 0;
   int shrink = -1;
-  bool lazy = false;
 };
 
 Options options_from(int argc, char** argv) {
@@ -116,8 +115,6 @@ Options options_from(int argc, char** argv) {
       o.split = std::atoi(next().c_str());
     } else if (name == "--shrink") {
       o.shrink = std::atoi(next().c_str());
-    } else if (name == "--lazy") {
-      o.lazy = true;
     }
   }
   return o;
@@ -206,7 +203,6 @@ CommSpec spec_from(const Options& o, const UniqueId& id, const Version& version)
   spec.version = &version;
   spec.id = id;
   spec.port_base = static_cast<std::uint16_t>(o.port);
-  spec.cu_mem = o.lazy;
   spec.net.version = &version;
   spec.net.port = static_cast<std::uint16_t>(o.port + 1);
   spec.ranks.resize(static_cast<std::size_t>(o.ranks));

@@ -16,14 +16,17 @@ NEIGHBOURS_MAX = 500  # Linux keeps 1,024 of all namespaces together (gc_thresh3
 ROUTED = "10.78.0.0/15"
 MTU = 1500
 LINK_LIMIT_S = 10
+LOCAL_ADDRESS = "10.77.1."  # and the rank, where several share a node
 LABS = itertools.count()
 
 
 class Lab(Nbxd):
-    """One namespace per real rank in `nodes`, behind a bridge when there are several."""
+    """One namespace per real node in `nodes`, behind a bridge when there are several. A node with several ranks has an
+    address for each: RoCEv2 has one UDP port, so the plugin's processes cannot share one."""
 
-    def __init__(self, folder, ghosts, nccl, profile="{}", nodes=(0,), seed=1, memory="128MiB"):
+    def __init__(self, folder, ghosts, nccl, profile="{}", nodes=(0,), ranks_per_node=1, seed=1, memory="128MiB"):
         self.nodes, self.prefix = nodes, f"nbx{os.getpid()}-{next(LABS)}-"
+        self.ranks_per_node = ranks_per_node
         super().__init__(f"{self.prefix}emu", folder)
         self.capture = folder / "wire.pcapng"
         self.routed = ghosts > NEIGHBOURS_MAX
@@ -95,6 +98,8 @@ capture: {self.capture}
             run(*node, "link", "set", "lo", "up")
             run(*node, "link", "set", "eth0", "mtu", MTU)
             run(*node, "address", "add", f"{self.address(rank)}/16", "dev", "eth0")
+            for local in range(self.ranks_per_node if self.ranks_per_node > 1 else 0):
+                run(*node, "address", "add", f"{LOCAL_ADDRESS}{local}/16", "dev", "eth0")
             run(*node, "link", "set", "eth0", "up")
             if self.routed:
                 run(*node, "route", "add", ROUTED, "via", FIRST_GHOST)

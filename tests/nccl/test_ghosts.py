@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from lab import ROOT, Lab
+from lab import LOCAL_ADDRESS, ROOT, Lab
 from lab import run as call
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for network namespaces")
@@ -56,10 +56,8 @@ def test_one_ghost(two, op, protocol):
     assert all(operation["done"] for operation in latest(two))
 
 
-@pytest.mark.parametrize("count", [1, 1000, 131072])
-@pytest.mark.parametrize("op", ["allreduce", "allgather", "reducescatter"])
-def test_counts_that_end_in_the_middle(three, op, count):
-    run(three, 3, op, count)
+def test_counts_that_end_in_the_middle(three):
+    run(three, 3, "allreduce,allgather,reducescatter,sendrecv,alltoall", "1,1000,131072")
 
 
 @pytest.mark.parametrize("channels", [1, 4])
@@ -87,10 +85,90 @@ def test_what_the_wire_does_not_tell_ends_the_job(tmp_path):
         assert done.returncode != 0 and "no profiler plugin told" in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("reduction", ["prod", "max", "min", "avg"])
-@pytest.mark.parametrize("kind", ["f32", "i32"])
-def test_reductions(three, kind, reduction):
-    run(three, 3, "allreduce", 1000, "--type", kind, "--red", reduction, NCCL_ALGO="Ring")
+# What NCCL is built with (nccl-from-debian): sums of every type, and every reduction of two.
+TYPES_AND_REDUCTIONS = [("f16,bf16,f64,i64,u8", "sum"), ("f32,i32", "sum,prod,max,min,avg,premul")]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("types, reductions", TYPES_AND_REDUCTIONS)
+def test_types_and_reductions(three, types, reductions, protocol):
+    run(three, 3, "allreduce", "1,1000", "--type", types, "--red", reductions, "--iters", 1, NCCL_ALGO="Ring",
+        NCCL_PROTO=protocol)
+    assert all(operation["done"] for operation in latest(three))
+
+
+def test_types_in_a_tree(three):
+    run(three, 3, "allreduce", 1000, "--type", "f16,bf16,f32", "--iters", 1, NCCL_ALGO="Tree")
+
+
+def test_ghosts_with_numbers_are_as_real_ranks_with_the_same(tmp_path):
+    """Every element over four ranks of which three are ghosts, and over four real ones: both as computed there."""
+    words = ["--pattern", "--iters", 1, "--root", 2]
+    everything = "allreduce,allgather,reducescatter,broadcast,reduce,sendrecv,alltoall"
+    reductions = ["--type", "f32,i32", "--red", "sum,prod,max,avg"]
+    with ghosts(tmp_path, 4, "contribution: pattern\nfilling: pattern\n") as place:
+        for protocol in PROTOCOLS:
+            run(place, 4, everything, 1000, *words, NCCL_PROTO=protocol)
+        run(place, 4, "allreduce", 1000, *words, *reductions, NCCL_ALGO="Ring")
+        run(place, 4, "allreduce", "1000,100003", *words, NCCL_ALGO="Tree")
+    call(ROOT / "tests/nccl/phantom-run", "NCCL_NET=Socket", "NCCL_NET_PLUGIN=none", "NCCL_SOCKET_IFNAME=lo",
+         "collective_test", "--ranks", 4, "--op", everything, "--count", 1000, *words, limit_s=120)
+
+
+def test_what_ghosts_send_from_a_file(tmp_path):
+    (tmp_path / "data").write_bytes(bytes(range(1, 252)))
+    with ghosts(tmp_path, 3, "filling: file\nfile: ./data\n") as place:
+        run(place, 3, "allgather,broadcast,sendrecv,alltoall", "1000,131072", "--type", "u8,i64", "--iters", 1,
+            "--root", 1, "--ghost-file", tmp_path / "data")
+
+
+def test_inflated(tmp_path):
+    """The program knows two ranks, NCCL six: reductions and averages are over the two."""
+    inflated = ["--inflate", "--ranks", 6]
+    with ghosts(tmp_path, 6, real="[0, 1]", ranks_per_node=2) as place:
+        def job(*words, **more):
+            return place.call("collective_test", "--ranks", 2, "--hosts", 1, "--rank-env",
+                              f"NBX_NET_INTERFACE={LOCAL_ADDRESS}{{rank}}", "--iters", 1, *words, options=inflated,
+                              PHANTOM_GPU_COUNT=2, NCCL_SHM_DISABLE=0, **more)
+        job("--op", "allreduce", "--count", "1,30011", "--red", "sum,max,avg,premul", NCCL_ALGO="Ring")
+        job("--op", "allreduce,broadcast,reduce,sendrecv", "--count", "1,30011", "--type", "f32")
+        assert place.ask("nccl")["communicators"][-1]["ranks"] == 6
+        for words, why in [(["--op", "allgather"], "its buffers grow with the number of ranks"),
+                           (["--type", "i32", "--red", "avg"], "integers cannot be")]:
+            refused = job("--count", 10, *words, check=False)
+            assert refused.returncode != 0 and why in refused.stdout + refused.stderr
+
+
+def test_mirrored(three):
+    """Sums and averages are as if every ghost had what the real rank has."""
+    three.call("collective_test", "--ranks", 3, "--real", 0, "--op", "allreduce", "--count", "1,1000",
+               "--red", "sum,avg,max", "--mirror", "--iters", 1, options=["--mirror", "--real-ranks", 1],
+               NCCL_ALGO="Ring")
+
+
+@pytest.mark.parametrize("settings", [
+    {"NCCL_PROTO": "Simple", "NCCL_BUFFSIZE": 262144, "NCCL_NCHANNELS_PER_NET_PEER": 4, "NCCL_MIN_P2P_NCHANNELS": 8},
+    {"NCCL_PROTO": "Simple", "NCCL_P2P_NET_CHUNKSIZE": 65536, "NCCL_NCHANNELS_PER_NET_PEER": 2,
+     "NCCL_MIN_NCHANNELS": 4, "NCCL_MAX_P2P_NCHANNELS": 2},
+    {"NCCL_PROTO": "LL", "NCCL_LL_BUFFSIZE": 65536}, {"NCCL_PROTO": "LL128", "NCCL_LL128_BUFFSIZE": 245760}])
+def test_other_buffers_and_channels(three, settings):
+    run(three, 3, "allreduce,allgather,sendrecv,alltoall", "1000,1000003", "--iters", 1, **settings)
+    assert all(operation["done"] for operation in latest(three))
+
+
+@pytest.mark.parametrize("lazy", [0, 1])
+def test_when_connections_are_made(three, lazy):
+    """With cuMem, NCCL connects when a connection is first used."""
+    run(three, 3, "allreduce", 1, "--init-only", NCCL_CUMEM_ENABLE=lazy)
+    assert (three.ask("nccl")["communicators"][-1]["channels"] == 0) == bool(lazy)
+    if lazy:
+        run(three, 3, "allreduce,allgather,sendrecv", "1,1000,1000003", NCCL_CUMEM_ENABLE=lazy)
+        assert all(operation["done"] for operation in latest(three))
+
+
+def test_with_cumem_connections_can_still_be_made_at_the_start(three):
+    run(three, 3, "allreduce,allgather,sendrecv", "1,1000003", NCCL_CUMEM_ENABLE=1, NCCL_RUNTIME_CONNECT=0)
+    assert all(operation["done"] for operation in latest(three))
 
 
 @pytest.mark.parametrize("ranks, count", [(64, 100000), (1024, 100000), (10000, 1000)])
@@ -122,7 +200,8 @@ def test_an_unknown_version_is_refused_by_name(two):
     assert done.returncode != 0 and "2.25.1" in done.stdout + done.stderr
 
 
-# Two processes of one node that announce the same communicator, each with another release of NCCL: prints what each hears.
+# Two processes of one node that announce the same communicator, with the releases of NCCL and the NCCL_BUFFSIZE of the
+# arguments: prints what each hears.
 ANNOUNCE = """
 import socket, struct, sys
 HELLO, COMM_INIT, FAILURE = 1, 2, 65
@@ -141,9 +220,9 @@ def last_word(connection):
             return "nothing"
         heard += more
 connections = []
-for rank, version in ((0, 22907), (2, 22809)):
+for rank, version, buffsize in zip((0, 2), map(int, sys.argv[2:4]), map(int, sys.argv[4:6])):
     connection = socket.create_connection((sys.argv[1], 4790), timeout=10)
-    connection.sendall(record(HELLO, struct.pack("<IIiI", 0x4e425831, version, rank + 1, 0))
+    connection.sendall(record(HELLO, struct.pack("<IIiII20x", 0x4e425831, version, rank + 1, 0, buffsize))
                        + record(COMM_INIT, struct.pack("<Qii", 1, 4, rank) + bytes(range(128))))
     connections.append(connection)
 for connection in connections:
@@ -151,11 +230,19 @@ for connection in connections:
 """
 
 
-def test_real_ranks_of_different_versions_are_both_told(tmp_path):
+@pytest.mark.parametrize("versions, buffsizes, named", [
+    ((22907, 22809), (0, 0), ("2.29.7", "2.28.9")), ((22907, 22907), (0, 1 << 20), ("NCCL_*BUFFSIZE",))])
+def test_real_ranks_that_differ_are_both_told(tmp_path, versions, buffsizes, named):
     with ghosts(tmp_path, 4, real="[0, 2]", nodes=(0, 2)) as place:
-        done = call("ip", "netns", "exec", place.node(0), "/usr/bin/python3", "-c", ANNOUNCE, place.first_ghost)
+        done = call("ip", "netns", "exec", place.node(0), "/usr/bin/python3", "-c", ANNOUNCE, place.first_ghost,
+                    *versions, *buffsizes)
         heard = done.stdout.strip().splitlines()
-        assert len(heard) == 2 and all("2.29.7" in line and "2.28.9" in line for line in heard), done.stdout
+        assert len(heard) == 2 and all(name in line for line in heard for name in named), done.stdout
+
+
+def test_a_buffer_size_that_no_schedule_has_is_refused(two):
+    done = run(two, 2, "allreduce", 1, check=False, NCCL_BUFFSIZE=4096)
+    assert done.returncode != 0 and "is not between 64 KiB and 1 GiB" in done.stdout + done.stderr
 
 
 def job_under_way(place, **environment):
@@ -203,10 +290,9 @@ def test_error_12_on_demand(tmp_path):
 
 
 def test_a_schedule_that_disagrees_ends_the_job(tmp_path):
-    """Other buffer sizes than the ghosts assume: other messages."""
+    """A chunk size that nothing announces: other messages."""
     with ghosts(tmp_path, 2) as place:
-        done = run(place, 2, "allreduce", 1000003, check=False, NCCL_BUFFSIZE=262144, NCCL_PROTO="Simple",
-                   NCCL_ALGO="Ring")
+        done = run(place, 2, "sendrecv", 1000003, check=False, NCCL_CHUNK_SIZE=65536)
         assert done.returncode != 0 and "the schedule says" in done.stdout + done.stderr
 
 

@@ -42,8 +42,10 @@ std::string complaint(Kind kind, const T& body) {
 }
 
 TEST(AnnounceCodec, LaysRecordsOutAsDocumented) {
-  EXPECT_EQ(encode(Kind::hello, Hello{.nccl_version = 22907, .pid = 258, .inflate = 1}),
-            bytes({20, 0, 0, 0, 1, 0, 0, 0, 0x31, 0x58, 0x42, 0x4e, 0x7b, 0x59, 0, 0, 2, 1, 0, 0, 1, 0, 0, 0}));
+  EXPECT_EQ(
+      encode(Kind::hello, Hello{.nccl_version = 22907, .pid = 258, .inflate = 1, .variables = {1, 2, 3, 4, 5, 6}}),
+      bytes({44, 0, 0, 0, 1, 0, 0, 0, 0x31, 0x58, 0x42, 0x4e, 0x7b, 0x59, 0, 0, 2, 1, 0, 0, 1, 0, 0, 0,
+             1,  0, 0, 0, 2, 0, 0, 0, 3,    0,    0,    0,    4,    0,    0, 0, 5, 0, 0, 0, 6, 0, 0, 0}));
   EXPECT_EQ(encode(Kind::operation, OperationCall{.comm = 1,
                                                   .sequence = 2,
                                                   .count = 0x0102030405,
@@ -107,7 +109,16 @@ TEST(AnnounceCodec, RefusesKindsAndSizesThatDoNotFit) {
 }
 
 TEST(AnnounceCodec, RefusesFieldsThatAReaderWouldTrust) {
-  EXPECT_THAT(complaint(Kind::hello, Hello{.magic_number = 1}), HasSubstr("magic"));
+  EXPECT_THAT(complaint(Kind::hello, Hello{.magic_number = 1, .variables = {}}), HasSubstr("magic"));
+  EXPECT_EQ(complaint(Kind::hello, Hello{.variables = {1U << 30U, 1U << 16U, 0, 4096, 64, 64}}), "");
+  for (const auto& [wrong, name] : {std::pair<Variables, const char*>{{.buffsize = (1U << 30U) + 1}, "NCCL_BUFFSIZE"},
+                                    {{.ll_buffsize = 65535}, "NCCL_LL_BUFFSIZE"},
+                                    {{.ll128_buffsize = 1}, "NCCL_LL128_BUFFSIZE"},
+                                    {{.p2p_net_chunksize = 4095}, "NCCL_P2P_NET_CHUNKSIZE"},
+                                    {{.min_p2p_nchannels = 65}, "NCCL_MIN_P2P_NCHANNELS"},
+                                    {{.max_p2p_nchannels = 0xffffffff}, "NCCL_MAX_P2P_NCHANNELS"}}) {
+    EXPECT_THAT(complaint(Kind::hello, Hello{.variables = wrong}), HasSubstr(name));
+  }
   EXPECT_THAT(complaint(Kind::comm_init, CommInit{.ranks = 2, .rank = 2}), HasSubstr("outside the communicator"));
   EXPECT_THAT(complaint(Kind::comm_init, CommInit{.ranks = 2, .rank = -1}), HasSubstr("outside the communicator"));
   EXPECT_THAT(complaint(Kind::comm_init, CommInit{.ranks = 0, .rank = 0}), HasSubstr("outside the communicator"));

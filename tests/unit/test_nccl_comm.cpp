@@ -123,6 +123,9 @@ TEST_P(Topologies, EightRanksPerNode) {
   });
   const Topology topology = pattern.with_channels(16);
   expect_rings_and_trees(topology, nodes * 8, nodes);
+  for (std::int32_t rank = 0; rank < nodes * 8; ++rank) {
+    EXPECT_EQ(topology.node[static_cast<std::size_t>(rank)], static_cast<std::uint32_t>(rank / 8));
+  }
   // Rail-aligned: channel c crosses from node to node at local ranks c-1 and c.
   EXPECT_EQ(pattern.ring_edges(7, 8, 16), 0x0101U);
   EXPECT_EQ(pattern.ring_edges(0, 9, 16), nodes == 1 ? 0U : 0x0202U);

@@ -489,9 +489,13 @@ TEST(PointToPoint, MessagesGrowWithTheWhole) {
 }
 
 TEST(PointToPoint, InEveryRoundEachRankSendsToOneAndReceivesFromOne) {
-  for (const auto& nodes : {std::vector<std::uint32_t>{1, 1, 1, 1, 1}, {8, 8}, {4, 4, 4}, {2, 4}}) {
-    const PointToPointSchedule schedule(nodes, 8);
-    const std::uint32_t n = std::accumulate(nodes.begin(), nodes.end(), 0U);
+  for (const auto& node : {std::vector<std::uint32_t>{0, 1, 2, 3, 4},
+                           {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1},
+                           {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2},
+                           {0, 0, 1, 1, 1, 1},
+                           {0, 1, 0, 1}}) {
+    const PointToPointSchedule schedule(node, 8);
+    const auto n = static_cast<std::uint32_t>(node.size());
     for (std::uint32_t from = 0; from < n; ++from) {
       std::vector<std::uint32_t> to_seen, from_seen;
       for (std::uint32_t to = 0; to < n; ++to) {
@@ -507,8 +511,15 @@ TEST(PointToPoint, InEveryRoundEachRankSendsToOneAndReceivesFromOne) {
   }
 }
 
+TEST(PointToPoint, RanksOfANodeTakeTurnsWhateverTheirNumbers) {
+  const PointToPointSchedule dealt(std::vector<std::uint32_t>{0, 1, 0, 1}, 8);  // the nodes have ranks 0, 2 and 1, 3
+  EXPECT_EQ(dealt.round(0, 2), 1U);
+  EXPECT_EQ(dealt.round(0, 1), 2U);
+  EXPECT_EQ(dealt.round(0, 3), 3U);
+}
+
 TEST(PointToPoint, RoundsAreSpreadOverChannelsBitReversed) {
-  const PointToPointSchedule schedule(std::vector<std::uint32_t>(8, 1), 8);
+  const PointToPointSchedule schedule(all_ranks(8), 8);
   const PointToPointShape shape{8, 8, 2, 131072};
   EXPECT_EQ(schedule.channel(shape, 0, 0), 0);
   EXPECT_EQ(schedule.channel(shape, 1, 0), 4);

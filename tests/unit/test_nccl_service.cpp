@@ -7,6 +7,8 @@
 
 #include "nccl-glue/service/arena.hpp"
 #include "nccl-glue/service/delay.hpp"
+#include "nccl-glue/service/edge.hpp"
+#include "nccl-glue/service/payload.hpp"
 #include "nccl-glue/service/ring_transfer.hpp"
 #include "support/shard_rig.hpp"
 
@@ -128,6 +130,25 @@ TEST(Delay, AMissingLibraryIsAnError) {
   EXPECT_NE(make_delay_model(options, 4096, 1).error().message.find("/nowhere/model.so"), std::string::npos);
 }
 
+/// NCCL's LL primitives send every line of steps 0x7ffffff8 to 0x7fffffff, so that flags of 2^31 steps ago are gone.
+TEST(Steps, LLSendsWholeStepsWhereItsFlagsWrap) {
+  const Transfer::Steps ll{.whole = 65536};
+  StepCounter counter{0x7ffffff6};
+  for (std::uint64_t step = 0x7ffffff6; step <= 0x80000001; ++step) {
+    ASSERT_EQ(counter.next(ll, step % 3 == 0), step);
+    EXPECT_EQ(bytes_at(step, ll, 16), step >= 0x7ffffff8 && step <= 0x7fffffff ? 65536U : 16U) << step;
+    EXPECT_EQ(bytes_at(step, {}, 16), 16U) << "only LL does";
+  }
+}
+
+TEST(Steps, OperationsBeginAtAMultipleOfTheirChunk) {
+  const Transfer::Steps ring{.per_message = 2, .align = 4};
+  StepCounter counter{3};
+  EXPECT_EQ(counter.next(ring, true), 4U);
+  EXPECT_EQ(counter.next(ring, false), 6U);
+  EXPECT_EQ(counter.next({}, true), 8U);
+}
+
 /// A shard for its transport.
 struct Rig {
   Rig() : shard(test::one_ghost_plan()), arena(shard.shard().transport(), 1ULL << 30U) {}
@@ -145,6 +166,24 @@ TEST(Arena, GivesOutWhatCameBack) {
   rig.arena.give_back(*a);
   EXPECT_EQ(rig.arena.take(8000)->offset, a->offset);  // of the same class
   EXPECT_FALSE(rig.arena.take(Arena::buffer_max + 1));
+}
+
+TEST(Arena, AWholeStepHasTheDataAndEmptyLinesAllWithTheFlag) {
+  Rig rig;
+  constexpr std::uint64_t step = 0x7ffffff9;
+  const ServiceOptions options;
+  Payloads payloads(rig.arena, options, 2);
+  const std::vector<std::byte> data(24, std::byte{7});
+  const Outgoing whole = with_empty_lines(rig.arena, payloads.made(data, Protocol::ll, step), 160, step);
+  const MutableBytes lines = rig.arena.bytes({.offset = whole.buffer.offset, .size = whole.size});
+  ASSERT_EQ(lines.size(), 160U);
+  EXPECT_TRUE(flagged(Protocol::ll, lines, step));
+  std::vector<std::byte> back(80);
+  decode(Protocol::ll, lines, back);
+  EXPECT_TRUE(std::equal(data.begin(), data.end(), back.begin()));
+  EXPECT_TRUE(std::all_of(back.begin() + 24, back.end(), [](std::byte b) { return b == std::byte{0}; }));
+  rig.arena.give_back(whole.buffer);
+  EXPECT_EQ(rig.arena.in_use(), 0U);
 }
 
 TEST(Arena, IsTheSameMemoryAtEveryGhost) {

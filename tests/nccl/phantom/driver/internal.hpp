@@ -31,6 +31,10 @@ void log_line(int level, const char* fmt, ...) __attribute__((format(printf, 2, 
     if (::phantom::log_level() >= (level)) ::phantom::log_line((level), __VA_ARGS__); \
   } while (0)
 
+// ---- device memory that was made elsewhere than in memory.cpp -------------------
+void note_memory(void* p, size_t size, int device);
+void forget_memory(void* p);
+
 // ---- device model, set through the environment --------------------------------
 struct DeviceModel {
   int count;     // PHANTOM_GPU_COUNT, default 1

@@ -92,6 +92,15 @@ CUresult copy_async(void* d, const void* s, size_t n, CUstream st) {
 }
 }  // namespace
 
+void phantom::note_memory(void* p, size_t size, int device) {
+  std::lock_guard lock(mu);
+  blocks[reinterpret_cast<uintptr_t>(p)] = {size, CU_MEMORYTYPE_DEVICE, device, false, next_id++};
+}
+void phantom::forget_memory(void* p) {
+  std::lock_guard lock(mu);
+  blocks.erase(reinterpret_cast<uintptr_t>(p));
+}
+
 PHANTOM_EXPORT CUresult cuMemGetInfo(size_t* free_b, size_t* total) {
   *total = DeviceModel::get().total_mem;
   *free_b = *total - (size_t{1} << 30);
