@@ -41,7 +41,8 @@ def write(psn, dscp):
     """An RDMA WRITE only of four bytes that asks for an acknowledgement; the ICRC is scapy's."""
     reth = (0).to_bytes(8, "big") + (1).to_bytes(4, "big") + (4).to_bytes(4, "big")
     return scapy.Ether(dst=GHOST_MAC, src=NODE_MAC) / \
-        scapy.IP(src=NODE_IP, dst=GHOST_IP, tos=dscp << 2, flags="DF", id=0) / scapy.UDP(sport=0xc000, dport=4791, chksum=0) / \
+        scapy.IP(src=NODE_IP, dst=GHOST_IP, tos=dscp << 2, flags="DF", id=0) / \
+        scapy.UDP(sport=0xc000, dport=4791, chksum=0) / \
         roce.BTH(opcode=0x0a, dqpn=0x11, psn=psn, ackreq=1) / scapy.Raw(reth + b"data")
 
 

@@ -1,4 +1,4 @@
-"""PFC and PAUSE on frames: `nbx replay` is handed pauses that scapy made, storms are read with tshark and `nbx inspect`.
+"""PFC and PAUSE on frames: `nbx replay` is handed pauses that scapy made; what it sends is read with tshark.
 
 A ghost answers pings of every priority. Its answers wait in the queues of an emulated switch, which the pauses of the
 node hold. Every time is worked out from the standard: a quantum is 512 bit times (IEEE 802.1Q 36.1.3.3, 802.3 31B.2),
@@ -72,10 +72,11 @@ def replay_report(tmp_path, gbps, frames, more="", linger="1ms"):
         pcap.write_header(None)
         for time_ns, frame in sorted(frames):
             pcap.write_packet(frame, sec=time_ns // 10**9, usec=time_ns % 10**9)
-    done = subprocess.run([NBX, "replay", "--cluster", "cluster.yaml", "--in", "in.pcap", "--out", "out.pcapng", "--linger",
-                           linger, "--json"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([NBX, "replay", "--cluster", "cluster.yaml", "--in", "in.pcap", "--out", "out.pcapng",
+                           "--linger", linger, "--json"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    sent = [(time_ns, frame) for time_ns, frame, comment in records(tmp_path / "out.pcapng") if "dropped" not in comment]
+    sent = [(time_ns, frame) for time_ns, frame, comment in records(tmp_path / "out.pcapng")
+            if "dropped" not in comment]
     return sent, json.loads(done.stdout)
 
 
@@ -180,8 +181,8 @@ def tsharks_pauses(path, priority):
     if shutil.which("tshark") is None:
         pytest.skip("no tshark")
     done = subprocess.run(["tshark", "-r", path, "-Y", f"macc.cbfc.enbv.c{priority} == 1", "-T", "fields", "-e",
-                           "frame.time_epoch", "-e", f"macc.cbfc.pause_time.c{priority}"], capture_output=True, text=True,
-                          timeout=60, check=False)
+                           "frame.time_epoch", "-e", f"macc.cbfc.pause_time.c{priority}"], capture_output=True,
+                          text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     rows = [line.split("\t") for line in done.stdout.splitlines()]
     return [(int(decimal.Decimal(time) * 10**9), int(quanta, 0)) for time, quanta in rows]
@@ -202,7 +203,8 @@ def paused_ns(pauses, gbps):
 
 
 def rows(report, direction, frame):
-    return [row for row in report["network"].get("pauses", []) if row["direction"] == direction and row["frame"] == frame]
+    return [row for row in report["network"].get("pauses", [])
+            if (row["direction"], row["frame"]) == (direction, frame)]
 
 
 @pytest.mark.parametrize("gbps", [10, 100, 400])
@@ -253,7 +255,7 @@ def test_what_the_node_paused_is_in_the_report(tmp_path):
 
 
 def test_the_watchdog_drops_what_a_storm_holds(tmp_path):
-    """The node's PFC stands from 20 us to 1020 us + 1000 quanta; the watchdog acts 200 us after the first answer waits."""
+    """The node pauses from 20 us to 1020 us + 1000 quanta; the watchdog acts 200 us after the first answer waits."""
     gbps, refresh_ns, detection_ns, restoration_ns = 10, 40_000, 200_000, 300_000
     storm = [(t, pfc({3: 1000})) for t in range(SETTLED_NS, 1_020_001, refresh_ns)]
     pings = [(t, ping(3)) for t in range(50_000, 2_000_000, 10_000)]

@@ -122,10 +122,11 @@ def test_a_ghost_comes_back_with_another_mac(nbxd, announce):
 def test_a_deadlock_is_in_the_status_and_the_report(started, tmp_path):
     config = cluster(DRAGONFLY, memory={"size": "128MiB"}, control={"socket": f"{tmp_path}/nbxd.sock"})
     config["ports"][0]["device"] = "net_af_packet0,iface=emu0"
+    config["network"].update(host_rate="200Mb/s", fabric_rate="200Mb/s")  # slow enough for any machine to keep up
     nbxd = started(json.dumps(config))
-    end = time.monotonic() + 60
+    end = time.monotonic() + 20
     while (found := nbxd.ask("status")["ports"][0]["deadlock"]) == "none":
-        assert time.monotonic() < end, "no deadlock in a minute"
+        assert time.monotonic() < end, "no deadlock"
         time.sleep(0.2)
     places = found.split(" -> ")
     assert places[0] == places[-1] and {place.split()[0] for place in places} == set(RING)
