@@ -248,6 +248,7 @@ class Rack final : public pipeline::EmulatedNetwork::User {
   void on_crossed(Frame& /*frame*/, bool /*at_node*/, Instant /*now*/) noexcept override { ADD_FAILURE(); }
   void on_lost(Frame& /*frame*/, Drop /*why*/, Instant /*now*/) noexcept override { ADD_FAILURE(); }
   void on_pause(const switching::PauseFrame& /*pause*/, Instant /*now*/) noexcept override {}
+  void on_class_disagreement() noexcept override { ADD_FAILURE(); }
 };
 
 // Three packets of 1024, 1024 and 452 bytes, each with 58 + 24 bytes more on lines of 10 Gb/s (800 ps a byte): the
