@@ -59,13 +59,17 @@ def started(tmp_path):
             run("ip", "netns", "delete", name)
 
 
+@pytest.fixture
+def nbxd(started, tmp_path):
+    return started(CLUSTER.format(folder=tmp_path, cable_ms=CABLE_MS))
+
+
 def shortest_ms(address):
     said = run("ip", "netns", "exec", NODE, "ping", "-n", "-c", 10, "-i", "0.2", "-W", "2", address).stdout
     return min(float(time_ms) for time_ms in re.findall(r"time=([\d.]+)", said))
 
 
-def test_a_ping_takes_as_long_as_its_cables(started, tmp_path):
-    nbxd = started(CLUSTER.format(folder=tmp_path, cable_ms=CABLE_MS))
+def test_a_ping_takes_as_long_as_its_cables(nbxd):
     near, far = shortest_ms("10.77.0.2"), shortest_ms("10.77.0.3")
     assert near >= 2 * 2 * CABLE_MS, "node, leaf, ghost and back"
     assert far >= 2 * 4 * CABLE_MS, "node, leaf, spine, leaf, ghost and back"
