@@ -55,7 +55,7 @@ class EthdevPort {
 
  private:
   static constexpr std::uint16_t burst_max = 32;
-  static constexpr std::size_t pending_max = 8192;  // what a guest that is not run for a while makes wait
+  static constexpr std::size_t pending_max = 8192;    // what a guest that is not run for a while makes wait
   static constexpr std::size_t pending_enough = 256;  // ghosts wait then, as a NIC waits for its link
   static constexpr Duration patience = std::chrono::seconds{1};
 
