@@ -31,6 +31,11 @@ def latest(place):
     return [operation for operation in said["operations"] if operation["comm"] == last]
 
 
+def all_done(place):
+    told = latest(place)
+    return told and all(operation["done"] for operation in told)
+
+
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
     with ghosts(tmp_path_factory.mktemp("two"), 2) as made:
@@ -53,7 +58,7 @@ def eight(tmp_path_factory):
 @pytest.mark.parametrize("op", COLLECTIVES)
 def test_one_ghost(two, op, protocol):
     run(two, 2, op, 1000003, NCCL_PROTO=protocol)
-    assert all(operation["done"] for operation in latest(two))
+    assert all_done(two)
 
 
 def test_counts_that_end_in_the_middle(three):
@@ -94,7 +99,7 @@ TYPES_AND_REDUCTIONS = [("f16,bf16,f64,i64,u8", "sum"), ("f32,i32", "sum,prod,ma
 def test_types_and_reductions(three, types, reductions, protocol):
     run(three, 3, "allreduce", "1,1000", "--type", types, "--red", reductions, "--iters", 1, NCCL_ALGO="Ring",
         NCCL_PROTO=protocol)
-    assert all(operation["done"] for operation in latest(three))
+    assert all_done(three)
 
 
 def test_types_in_a_tree(three):
@@ -153,7 +158,7 @@ def test_mirrored(three):
     {"NCCL_PROTO": "LL", "NCCL_LL_BUFFSIZE": 65536}, {"NCCL_PROTO": "LL128", "NCCL_LL128_BUFFSIZE": 245760}])
 def test_other_buffers_and_channels(three, settings):
     run(three, 3, "allreduce,allgather,sendrecv,alltoall", "1000,1000003", "--iters", 1, **settings)
-    assert all(operation["done"] for operation in latest(three))
+    assert all_done(three)
 
 
 @pytest.mark.parametrize("lazy", [0, 1])
@@ -163,12 +168,12 @@ def test_when_connections_are_made(three, lazy):
     assert (three.ask("nccl")["communicators"][-1]["channels"] == 0) == bool(lazy)
     if lazy:
         run(three, 3, "allreduce,allgather,sendrecv", "1,1000,1000003", NCCL_CUMEM_ENABLE=lazy)
-        assert all(operation["done"] for operation in latest(three))
+        assert all_done(three)
 
 
 def test_with_cumem_connections_can_still_be_made_at_the_start(three):
     run(three, 3, "allreduce,allgather,sendrecv", "1,1000003", NCCL_CUMEM_ENABLE=1, NCCL_RUNTIME_CONNECT=0)
-    assert all(operation["done"] for operation in latest(three))
+    assert all_done(three)
 
 
 @pytest.mark.parametrize("ranks, count", [(64, 100000), (1024, 100000), (10000, 1000)])
