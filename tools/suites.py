@@ -205,6 +205,7 @@ SUITES = [
     Suite("unit", "each rule of a room", meson_suite(BUILD, "unit")),
     Suite("property", "laws that hold for any input", meson_suite(BUILD, "property")),
     Suite("theory", "the emulated network against theory and published behaviour", meson_suite(BUILD, "theory")),
+    Suite("bench", "every stage of nbx bench once", meson_suite(BUILD, "bench")),
     Suite("conformance", "captures of the Linux kernel as the oracle", pytest_suite("tests/conformance", 180)),
     Suite("sanitized-unit", "unit under ASan and UBSan", meson_suite(SANITIZED, "unit"), (build_sanitized,)),
     Suite("sanitized-property", "property under ASan and UBSan", meson_suite(SANITIZED, "property"),
