@@ -61,37 +61,29 @@ class Simulation {
   Simulation(const config::ClusterConfig& cluster, const config::Job& job, pipeline::ShardPlan port)
       : cluster_(cluster),
         job_(job),
-        path_mtu_(port.ghosts.front().defaults.path_mtu),
-        ranks_(job, static_cast<std::uint32_t>(port.ghosts.size()) + 1, path_mtu_),
-        frames_(frames_at_ends + (port.network ? port.network->packets : frames_at_ends), port.mtu + 64U) {
-    for (pipeline::GhostPlan& ghost : port.ghosts) {
+        port_plan_(std::move(port)),
+        path_mtu_(port_plan_.ghosts.front().defaults.path_mtu),
+        ranks_(job, ranks_of(cluster), path_mtu_),
+        frames_(frames_at_ends + (port_plan_.network ? port_plan_.network->packets : frames_at_ends),
+                port_plan_.mtu + 64U) {
+    for (pipeline::GhostPlan& ghost : port_plan_.ghosts) {
       ghost.personalities.clear();
       ghost.qps.clear();
       ghost.listeners.clear();
     }
-    port.ports = 1;
-    if (cluster.network && !port.transport.rate_limit) {
-      port.transport.rate_limit = rdma::RateLimit{.line = cluster.network->host_rate};  // as a NIC's cable has it
+    port_plan_.ports = 1;
+    if (cluster.network && !port_plan_.transport.rate_limit) {
+      // As a NIC's cable has it.
+      port_plan_.transport.rate_limit = rdma::RateLimit{.line = cluster.network->host_rate};
     }
-    pipeline::ShardPlan node;
-    node.port_name = "node";
-    node.seed = port.seed;
-    node.mtu = port.mtu;
-    node.profile.name = "ideal";
-    node.transport = port.transport;
-    node.ghosts = {node_plan(cluster, port)};
-    const auto ghosts = static_cast<std::uint32_t>(port.ghosts.size());
-    const auto make = [this](const pipeline::ShardPlan& plan, Counters& counters, std::uint32_t first,
-                             std::uint32_t n) {
-      return std::make_unique<pipeline::Shard>(
-          plan,
-          pipeline::ShardEnvironment{
-              .frames = &frames_, .counters = &counters, .ensemble = [this, first, n](const ghost::Context& context) {
-                return std::make_unique<Seat>(ranks_, first, n, context);
-              }});
-    };
-    port_ = make(port, port_counters_, 1, ghosts);
-    node_ = make(node, node_counters_, 0, 1);
+    node_plan_.port_name = "node";
+    node_plan_.seed = port_plan_.seed;
+    node_plan_.mtu = port_plan_.mtu;
+    node_plan_.profile.name = "ideal";
+    node_plan_.transport = port_plan_.transport;
+    node_plan_.ghosts = {node_plan(cluster, port_plan_)};
+    port_ = make(port_plan_, port_counters_, 1);
+    node_ = make(node_plan_, node_counters_, 0);
   }
 
   /// Why it did not come to its end.
@@ -137,6 +129,17 @@ class Simulation {
   [[nodiscard]] double wall() const { return wall_.count(); }
 
  private:
+  /// A shard whose ghosts are the ranks from `first` on.
+  std::unique_ptr<pipeline::Shard> make(const pipeline::ShardPlan& plan, Counters& counters, std::uint32_t first) {
+    const auto n = static_cast<std::uint32_t>(plan.ghosts.size());
+    return std::make_unique<pipeline::Shard>(
+        plan,
+        pipeline::ShardEnvironment{
+            .frames = &frames_, .counters = &counters, .ensemble = [this, first, n](const ghost::Context& context) {
+              return std::make_unique<Seat>(ranks_, first, n, context);
+            }});
+  }
+
   /// Everything that happens at this instant.
   std::optional<Error> settle() {
     for (std::uint64_t turn = 0; turn < turns_max; ++turn) {
@@ -169,6 +172,9 @@ class Simulation {
 
   const config::ClusterConfig& cluster_;
   const config::Job& job_;
+  // The shards keep references to their plans.
+  pipeline::ShardPlan port_plan_;
+  pipeline::ShardPlan node_plan_;
   std::uint32_t path_mtu_;
   Ranks ranks_;
   SlabSource frames_;

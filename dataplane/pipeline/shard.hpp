@@ -45,6 +45,7 @@ struct ShardEnvironment {
 
 class Shard {
  public:
+  /// `plan` outlives the shard.
   Shard(const ShardPlan& plan, const ShardEnvironment& environment);
   ~Shard();
   Shard(const Shard&) = delete;
