@@ -54,12 +54,16 @@ struct Row {
 };
 
 std::string full_name(const char* group, const Label& label) {
-  return std::string(group) + "/" + label.stage + (label.variant.empty() ? "" : "/" + label.variant);
+  std::string name(group);
+  for (const std::string& part : {label.stage, label.variant}) {
+    name += part.empty() || part == group ? "" : "/" + part;
+  }
+  return name;
 }
 
 class Table {
  public:
-  Table(const Options& options, std::ostream& out, std::ostream& progress)
+  Table(const Options& options, std::ostream& out, const Progress& progress)
       : options_(options), out_(out), progress_(progress), tick_rate_(tick_rate()) {}
 
   void measure() {
@@ -70,7 +74,7 @@ class Table {
 
   std::optional<Error> measure_yardstick() {
     for (const char* mode : {"io", yardstick}) {
-      progress_ << "testpmd " << mode << " …\n" << std::flush;
+      progress_("testpmd " + std::string(mode));
       auto rate = testpmd_rate(mode, yardstick_bytes);
       if (!rate) {
         return rate.error();
@@ -146,9 +150,8 @@ class Table {
           samples[i].push_back(static_cast<double>(watch.total()) / static_cast<double>(packets));
         }
       }
-      if (!cases.empty() && round % 10 == 0) {
-        progress_ << group.name << ": round " << round << " of " << options_.rounds << '\n' << std::flush;
-      }
+      progress_(std::string(group.name) + ", round " + std::to_string(round) + " of " +
+                std::to_string(options_.rounds));
     }
     for (std::size_t i = 0; i < cases.size(); ++i) {
       if (samples[i].empty()) {
@@ -182,7 +185,7 @@ class Table {
 
   const Options& options_;
   std::ostream& out_;
-  std::ostream& progress_;
+  const Progress& progress_;
   double tick_rate_;
   double yardstick_cycles_ = 0;  // 0: not measured
   std::vector<Row> rows_;
@@ -190,7 +193,7 @@ class Table {
 
 }  // namespace
 
-std::optional<Error> run(const Options& options, std::ostream& out, std::ostream& progress) {
+std::optional<Error> run(const Options& options, std::ostream& out, const Progress& progress) {
   Table table(options, out, progress);
   if (options.testpmd) {
     if (auto error = table.measure_yardstick()) {

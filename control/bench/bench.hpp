@@ -1,6 +1,7 @@
 // `nbx bench`: what each stage of the dataplane costs on this machine, next to testpmd's own forwarding modes.
 #pragma once
 
+#include <functional>
 #include <iosfwd>
 #include <optional>
 #include <string>
@@ -16,7 +17,10 @@ struct Options {
   bool json = false;
 };
 
-/// Measures and prints to `out`; progress goes to `progress`. The error says what failed.
-std::optional<Error> run(const Options& options, std::ostream& out, std::ostream& progress);
+/// Told now and then what is measured.
+using Progress = std::function<void(const std::string& what)>;
+
+/// Measures and prints to `out`. The error says what failed.
+std::optional<Error> run(const Options& options, std::ostream& out, const Progress& progress);
 
 }  // namespace nbx::bench

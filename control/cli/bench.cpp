@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "cli/command.hpp"
+#include "cli/progress.hpp"
 
 namespace nbx::cli {
 
@@ -20,7 +21,9 @@ Body bench(CLI::App& app) {
       "Stages are measured in turn, burst by burst, with packets made outside the measured time. x5tswap is the\n"
       "cost in units of what testpmd needs to forward a packet between two null devices on this machine.");
   return [options] {
-    if (const auto error = nbx::bench::run(*options, std::cout, std::cerr)) {
+    Progress progress("nbx bench");
+    const auto say = [&](const std::string& what) { progress.say(what); };
+    if (const auto error = nbx::bench::run(*options, std::cout, say)) {
       std::cerr << "nbx bench: " << error->message << '\n';
       return exit_failed;
     }

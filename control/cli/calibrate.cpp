@@ -13,6 +13,7 @@
 #include "calibrate/compare.hpp"
 #include "calibrate/ranks.hpp"
 #include "cli/command.hpp"
+#include "cli/progress.hpp"
 
 namespace nbx::cli {
 namespace {
@@ -47,38 +48,6 @@ Result<calibrate::Times> read_file(const std::string& name) {
   return times ? times : Error{name + ": " + times.error().message};
 }
 
-/// A line on the terminal that is written again and again; elsewhere one now and then.
-class Progress {
- public:
-  Progress(std::string what, int limit_s) : what_(std::move(what)), limit_s_(limit_s) {}
-  ~Progress() {
-    if (terminal_ && shown_ != 0) {
-      std::cerr << '\n';
-    }
-  }
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
-  Progress(Progress&&) = delete;
-  Progress& operator=(Progress&&) = delete;
-
-  void operator()(std::chrono::milliseconds passed) {
-    const auto seconds = static_cast<int>(passed.count() / 1000);
-    const int every = terminal_ ? 1 : 15;
-    if (seconds < 2 || seconds / every <= shown_) {
-      return;
-    }
-    shown_ = seconds / every;
-    std::cerr << (terminal_ ? "\r" : "") << "nbx calibrate: " << what_ << ": " << seconds << " s of at most "
-              << limit_s_ << " s" << (terminal_ ? "" : "\n") << std::flush;
-  }
-
- private:
-  std::string what_;
-  int limit_s_;
-  bool terminal_ = isatty(STDERR_FILENO) != 0;
-  int shown_ = 0;
-};
-
 Result<calibrate::Times> measure(const Input& input, bool with_ghosts) {
   const std::string run = std::to_string(getpid()) + (with_ghosts ? "-ghosts" : "-real");
   const std::string what = with_ghosts ? "1 real rank, " + std::to_string(input.ranks - 1) + " ghosts"
@@ -87,8 +56,11 @@ Result<calibrate::Times> measure(const Input& input, bool with_ghosts) {
   for (int rank = 0; rank < (with_ghosts ? 1 : input.ranks); ++rank) {
     commands.push_back(calibrate::filled_in(with_ghosts ? input.ghosts : input.real, rank, input.ranks, run));
   }
-  Progress progress(std::string(with_ghosts ? "run 2 of 2, " : "run 1 of 2, ") + what, input.limit_s);
-  const auto output = calibrate::run_ranks(commands, std::chrono::seconds{input.limit_s}, std::ref(progress));
+  Progress progress("nbx calibrate: run " + std::to_string(with_ghosts ? 2 : 1) + " of 2, " + what);
+  const auto waiting = [&](std::chrono::milliseconds passed) {
+    progress.say(std::to_string(passed.count() / 1000) + " s of at most " + std::to_string(input.limit_s) + " s");
+  };
+  const auto output = calibrate::run_ranks(commands, std::chrono::seconds{input.limit_s}, waiting);
   if (!output) {
     return Error{what + ": " + output.error().message};
   }

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "cli/command.hpp"
-#include "config/scalar.hpp"
+#include "cli/quantity.hpp"
 
 namespace nbx::cli {
 
@@ -18,10 +18,13 @@ Body inspect(CLI::App& app) {
   app.footer("Example: nbx inspect --qps 10 run.pcapng");
   return [options, link] {
     if (!link->empty()) {
-      const Result<BitRate> rate = config::Scalar<BitRate>::parse({*link});
-      constexpr BitRate slowest{1'000'000};  // of Ethernet
-      if (!rate.ok() || rate->bits_per_second < slowest.bits_per_second) {
-        std::cerr << "nbx inspect: --link: " << (rate.ok() ? "at least 1Mb/s" : rate.error().message) << '\n';
+      const auto rate = quantity<BitRate>("inspect", "--link", *link);
+      constexpr BitRate slowest = BitRate::mbps(1);  // of Ethernet
+      if (!rate) {
+        return exit_usage;
+      }
+      if (*rate < slowest) {
+        std::cerr << "nbx inspect: --link: at least 1Mb/s\n";
         return exit_usage;
       }
       options->link = *rate;

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "cli/command.hpp"
+#include "cli/quantity.hpp"
 #include "client/client.hpp"
-#include "config/scalar.hpp"
 
 namespace nbx::cli {
 namespace {
@@ -113,11 +113,11 @@ Body trace(CLI::App& app) {
   app.add_flag("--rates", order->rates_only, "without the steps that moved alpha alone");
   app.add_option("--steps", order->steps_max, "room for so many in a tenth of a second")->capture_default_str();
   app.add_option("--out", *file, "file to write; else standard output");
+  app.footer("Example: nbx trace p0 --ghost sender --for 2s --rates --out rates.csv; tools/plot-rates draws it");
   return [=] {
     if (!time->empty()) {
-      const Result<Duration> parsed = config::Scalar<Duration>::parse({*time});
+      const auto parsed = quantity<Duration>("trace", "--for", *time);
       if (!parsed) {
-        std::cerr << "nbx: error: --for: " << parsed.error().message << '\n';
         return exit_usage;
       }
       order->time = std::chrono::duration_cast<std::chrono::nanoseconds>(*parsed);

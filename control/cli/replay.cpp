@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "cli/command.hpp"
+#include "cli/quantity.hpp"
 #include "config/load.hpp"
-#include "config/scalar.hpp"
 #include "plan/plan.hpp"
 
 namespace nbx::cli {
@@ -67,9 +67,8 @@ Body replay(CLI::App& app) {
   app.add_flag("--json", input->options.json, "print the report as JSON");
   app.footer("Example: nbx replay --cluster cluster.yaml --in node.pcap --out ghosts.pcapng --json");
   return [input] {
-    const Result<Duration> linger = config::Scalar<Duration>::parse({input->linger});
-    if (!linger.ok()) {
-      std::cerr << "nbx replay: --linger: " << linger.error().message << '\n';
+    const auto linger = quantity<Duration>("replay", "--linger", input->linger);
+    if (!linger) {
       return exit_usage;
     }
     input->options.linger = *linger;

@@ -1,12 +1,14 @@
 #include <sys/resource.h>
 
+#include <array>
 #include <cstdio>
 #include <iostream>
 #include <memory>
 
 #include "cli/command.hpp"
+#include "cli/progress.hpp"
+#include "cli/quantity.hpp"
 #include "config/load.hpp"
-#include "config/scalar.hpp"
 #include "report/to_json.hpp"
 #include "sim/simulation.hpp"
 
@@ -32,9 +34,12 @@ int run(const Input& input) {
   if (!cluster.ok() || !job.ok()) {
     return exit_usage;
   }
-  const auto outcome = sim::simulate(cluster.config, job.job, input.options, [](double done, Instant now) {
-    std::fprintf(stderr, "%5.1f %% of the job, %.3f ms of virtual time\n", done * 100,
-                 static_cast<double>(now.ps) * 1e-9);
+  Progress progress("nbx sim");
+  const auto outcome = sim::simulate(cluster.config, job.job, input.options, [&](double done, Instant now) {
+    std::array<char, 80> text{};
+    std::snprintf(text.data(), text.size(), "%.1f %% of the job, %.3f ms of virtual time", done * 100,
+                  static_cast<double>(now.ps) * 1e-9);
+    progress.say(text.data());
   });
   if (!outcome) {
     std::cerr << "nbx sim: " << outcome.error().message << '\n';
@@ -64,9 +69,8 @@ Body sim(CLI::App& app) {
   app.add_flag("--json", input->json, "print the report as JSON, each step included");
   app.footer("Example: nbx sim cluster.yaml --job profiles/jobs/ring-64MiB.yaml");
   return [input] {
-    const Result<Duration> limit = config::Scalar<Duration>::parse({input->limit});
-    if (!limit.ok()) {
-      std::cerr << "nbx sim: --limit: " << limit.error().message << '\n';
+    const auto limit = quantity<Duration>("sim", "--limit", input->limit);
+    if (!limit) {
       return exit_usage;
     }
     input->options.limit = *limit;

@@ -10,27 +10,12 @@ its own, made of a unique id, or by ncclCommSplit. A wrong number ends the progr
 import ctypes
 import os
 import sys
-import time
+
+from by_ctypes import FLOAT32, SUM, Failed, cuda, join, nccl, ok
 
 TP, DP, PP = 2, 4, 2
 WORLD = TP * DP * PP
 REAL = (8, 9)
-FLOAT32, SUM = 7, 0
-
-nccl = ctypes.CDLL("libnccl.so.2")
-cuda = ctypes.CDLL([name for name in os.listdir(os.environ["LD_LIBRARY_PATH"].split(":")[0])
-                    if name.startswith("libcudart.so")][0])
-nccl.ncclGetLastError.restype = ctypes.c_char_p
-
-
-class UniqueId(ctypes.Structure):
-    _fields_ = [("internal", ctypes.c_byte * 128)]
-
-
-def ok(result):
-    if result != 0:
-        print(f"result {result}: {nccl.ncclGetLastError(None).decode()}", flush=True)
-        os._exit(9)  # NCCL's threads may still wait for what will not come
 
 
 class Buffer:
@@ -125,18 +110,8 @@ class Job:
         """The first real rank of a group makes its id."""
         members = self.lists[name]
         first = next(member for member in members if member in REAL)
-        path, uid = os.path.join(self.folder, f"{name}-{first}"), UniqueId()
-        if self.rank == first:
-            ok(nccl.ncclGetUniqueId(ctypes.byref(uid)))
-            with open(path + ".part", "wb") as file:
-                file.write(bytes(uid))
-            os.rename(path + ".part", path)
-        while not os.path.exists(path):
-            time.sleep(0.01)
-        with open(path, "rb") as file:
-            uid = UniqueId.from_buffer_copy(file.read())
-        comm = ctypes.c_void_p()
-        ok(nccl.ncclCommInitRank(ctypes.byref(comm), len(members), uid, members.index(self.rank)))
+        id_file = os.path.join(self.folder, f"{name}-{first}")
+        comm = join(id_file, len(members), members.index(self.rank), self.rank == first)
         self.groups[name] = Group(self.rank, members, comm)
 
     def split(self, name, color):
@@ -235,4 +210,8 @@ def main():
     job.end()
 
 
-main()
+try:
+    main()
+except Failed as failure:
+    print(failure, flush=True)
+    os._exit(9)  # NCCL's threads may still wait for what will not come

@@ -12,26 +12,9 @@ import random
 import sys
 import time
 
-FLOAT32, SUM, AVG = 7, 0, 4
+from by_ctypes import AVG, FLOAT32, SUM, Failed, cuda, join, nccl, ok
+
 ELEMENTS = 1 << 16
-
-nccl = ctypes.CDLL("libnccl.so.2")
-cuda = ctypes.CDLL([name for name in os.listdir(os.environ["LD_LIBRARY_PATH"].split(":")[0])
-                    if name.startswith("libcudart.so")][0])
-nccl.ncclGetLastError.restype = ctypes.c_char_p
-
-
-class UniqueId(ctypes.Structure):
-    _fields_ = [("internal", ctypes.c_byte * 128)]
-
-
-class Failed(Exception):
-    pass
-
-
-def ok(result):
-    if result != 0:
-        raise Failed(f"result {result}: {nccl.ncclGetLastError(None).decode()}")
 
 
 class Program:
@@ -42,18 +25,7 @@ class Program:
         self.send, self.receive = ctypes.c_void_p(), ctypes.c_void_p()
         for buffer in (self.send, self.receive):
             ok(cuda.cudaMalloc(ctypes.byref(buffer), ctypes.c_size_t(4 * ELEMENTS)))
-        uid = UniqueId()
-        if rank == 0 and "KEEP_ID" not in os.environ:
-            ok(nccl.ncclGetUniqueId(ctypes.byref(uid)))
-            with open(id_file + ".part", "wb") as file:
-                file.write(bytes(uid))
-            os.rename(id_file + ".part", id_file)
-        while not os.path.exists(id_file):
-            time.sleep(0.01)
-        with open(id_file, "rb") as file:
-            uid = UniqueId.from_buffer_copy(file.read())
-        self.comm = ctypes.c_void_p()
-        ok(nccl.ncclCommInitRank(ctypes.byref(self.comm), ranks, uid, rank))
+        self.comm = join(id_file, ranks, rank, rank == 0 and "KEEP_ID" not in os.environ)
         self.world = self.comm
 
     def say(self, *words):
