@@ -27,7 +27,10 @@ struct RingCollective {
   ByteCount slice{512U << 10U};  // of a chunk; what is received and passed on at once
   Group group;
 };
-struct AllReduce : RingCollective {};
+enum class Algorithm : std::uint8_t { ring, tree };
+struct AllReduce : RingCollective {
+  Algorithm algorithm = Algorithm::ring;
+};
 struct AllGather : RingCollective {};
 struct ReduceScatter : RingCollective {};
 struct Broadcast : RingCollective {};  // from the first rank of the group, along the ring
@@ -82,5 +85,10 @@ struct LoadedJob {
 [[nodiscard]] LoadedJob load_job(const std::string& path, std::uint32_t ranks);
 /// The same of a text; `name` stands for its file in diagnostics.
 [[nodiscard]] LoadedJob parse_job(const std::string& name, const std::string& text, std::uint32_t ranks);
+
+template <>
+struct Words<Algorithm> {
+  static constexpr auto table = words<Algorithm>({{"ring", Algorithm::ring}, {"tree", Algorithm::tree}});
+};
 
 }  // namespace nbx::config

@@ -25,7 +25,7 @@ template <class V>
 void describe_ring(V& v, RingCollective& x) {
   v.field("bytes", x.bytes, "Of the whole vector, as nccl-tests reckon them.",
           {.required = true, .limits = message_limits});
-  v.field("channels", x.channels, "Rings that share the vector, each with connections of its own.",
+  v.field("channels", x.channels, "Rings, or pairs of trees, that share the vector, each with connections of its own.",
           {.limits = {.min = 1, .max = 64}});
   v.field("slice", x.slice, "What a rank passes on at once (NCCL's Simple protocol: 512 KiB).",
           {.limits = {.min = 4, .max = 1U << 30U}});
@@ -33,7 +33,10 @@ void describe_ring(V& v, RingCollective& x) {
 }
 template <class V>
 void describe(V& v, AllReduce& x) {
-  v.about({.name = "all reduce", .doc = "Ring AllReduce.", .shorthand = "bytes"});
+  v.about({.name = "all reduce", .doc = "AllReduce.", .shorthand = "bytes"});
+  v.field("algorithm", x.algorithm,
+          "`tree`: NCCL's double binary tree, up and down: each half of the vector has a tree of its own, in which the "
+          "ranks that are inside the other one are leaves.");
   describe_ring(v, x);
 }
 template <class V>
@@ -80,13 +83,14 @@ void describe(V& v, Incast& x) {
 template <class V>
 void describe(V& v, JobOperation& x) {
   v.about({.name = "operation", .doc = "What all ranks do. One begins when a rank has ended the one before."});
-  v.choice(
-      x.what, {}, alternative<Compute>("compute", "Time without traffic."),
-      alternative<AllReduce>("all_reduce", "Ring AllReduce."), alternative<AllGather>("all_gather", "Ring AllGather."),
-      alternative<ReduceScatter>("reduce_scatter", "Ring ReduceScatter."),
-      alternative<Broadcast>("broadcast", "Along the ring."), alternative<AllToAll>("all_to_all", "From each to each."),
-      alternative<SendRecv>("send_recv", "From each to the next."),
-      alternative<OneFlow>("flow", "From one to another."), alternative<Incast>("incast", "From all to one."));
+  v.choice(x.what, {}, alternative<Compute>("compute", "Time without traffic."),
+           alternative<AllReduce>("all_reduce", "AllReduce, by rings or trees."),
+           alternative<AllGather>("all_gather", "Ring AllGather."),
+           alternative<ReduceScatter>("reduce_scatter", "Ring ReduceScatter."),
+           alternative<Broadcast>("broadcast", "Along the ring."),
+           alternative<AllToAll>("all_to_all", "From each to each."),
+           alternative<SendRecv>("send_recv", "From each to the next."),
+           alternative<OneFlow>("flow", "From one to another."), alternative<Incast>("incast", "From all to one."));
   v.field("beside", x.beside, "Starts together with the operation before: overlap.");
   v.field("name", x.name, "In the report.", {.fallback = "the operation"});
 }

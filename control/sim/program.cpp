@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/overloaded.hpp"
+#include "nccl-glue/comm/topology.hpp"
 
 namespace nbx::sim {
 namespace {
@@ -64,11 +65,66 @@ Part ring(const config::RingCollective& x, const Members& m, const RingShare& sh
     if (share.out != 0) {
       Stream stream{.to = m.rank(m.place + 1), .lane = lane, .messages = share.out * slices, .slices = slices};
       stream.ahead = share.own * slices;
+      if (share.in != 0) {
+        stream.after = {lane};
+      }
       stream.slice_bytes = static_cast<std::uint32_t>(slice);
       stream.last_bytes = static_cast<std::uint32_t>(share.chunk_bytes - (slices - 1) * slice);
       part.out.push_back(stream);
     }
     part.in.push_back(share.in * slices);
+  }
+  return part;
+}
+
+/// Lanes of one tree at a rank: from each of its children, and from its parent.
+enum TreeLane : std::uint32_t { first_child, second_child, parent, tree_lanes };
+
+/// The share of one tree: up goes the sum of what the children sent, down what came from the parent. The root turns
+/// round what its children sent.
+void add_tree(Part& part, const Members& m, nccl::TreePlace place, std::uint32_t lane, Stream stream) {
+  const auto rank = [&](std::int32_t at) { return m.rank(static_cast<std::uint32_t>(at)); };
+  std::vector<std::uint32_t> children;
+  for (const TreeLane child : {first_child, second_child}) {
+    if (place.children[child] >= 0) {
+      children.push_back(lane + child);
+      part.in[lane + child] = stream.messages;
+    }
+  }
+  stream.ahead = children.empty() ? stream.messages : 0;
+  stream.after = children;
+  if (place.parent >= 0) {
+    stream.to = rank(place.parent);
+    stream.lane = lane + (place.first_child ? first_child : second_child);
+    part.out.push_back(stream);
+    part.in[lane + parent] = stream.messages;
+    stream.after = {lane + parent};
+  }
+  stream.ahead = 0;
+  stream.lane = lane + parent;
+  for (const TreeLane child : {first_child, second_child}) {
+    if (place.children[child] >= 0) {
+      stream.to = rank(place.children[child]);
+      part.out.push_back(stream);
+    }
+  }
+}
+
+/// Ranks as nodes of one rank each. A channel is two trees, as NCCL makes two of each that its search found.
+Part trees(const AllReduce& x, const Members& m) {
+  const std::uint64_t slice = std::min<std::uint64_t>(x.slice.value, message_max);
+  const std::uint64_t bytes = up(x.bytes.value, 2ULL * x.channels);
+  Stream stream;
+  stream.messages = stream.slices = up(bytes, slice);
+  stream.slice_bytes = static_cast<std::uint32_t>(slice);
+  stream.last_bytes = static_cast<std::uint32_t>(bytes - (stream.slices - 1) * slice);
+  const auto at = static_cast<std::int32_t>(m.place);
+  const auto nodes = static_cast<std::int32_t>(m.size);
+  Part part;
+  part.in.resize(std::size_t{2} * x.channels * tree_lanes);
+  for (std::uint32_t tree = 0; tree < 2 * x.channels; ++tree) {
+    const bool second = tree >= x.channels;
+    add_tree(part, m, second ? nccl::second_tree(at, nodes) : nccl::first_tree(at, nodes), tree * tree_lanes, stream);
   }
   return part;
 }
@@ -85,6 +141,9 @@ Part part_of(const config::JobOperation& operation, std::uint32_t rank, std::uin
                         [&](const Compute& x) { return Part{.compute = x.time, .out = {}, .in = {}}; },
                         [&](const AllReduce& x) {
                           const Members m = members(x);
+                          if (x.algorithm == config::Algorithm::tree) {
+                            return trees(x, m);
+                          }
                           const std::uint64_t steps = 2 * (std::uint64_t{m.size} - 1);
                           return ring(x, m, {chunk_bytes(x, m.size), steps, steps, 1});
                         },

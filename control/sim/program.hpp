@@ -1,19 +1,26 @@
 // What one rank has to send and receive in one operation of a job.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "config/job.hpp"
 
 namespace nbx::sim {
 
-/// Messages from one rank to another, in order. A message may go when enough have come in on the same lane: a ring
-/// passes on what it has received.
+/// Messages of an operation from one rank to another have a lane: which connection it is, and as which stream the other
+/// side counts them.
+inline constexpr std::uint32_t lanes_max = 384;  // 64 channels of two trees, in which a rank has three neighbours
+
+/// Messages from one rank to another, in order. A message may go when enough have come in: a ring passes on what it has
+/// received, a tree the sum of what its children sent.
 struct Stream {
   std::uint32_t to = 0;
-  std::uint32_t lane = 0;  // which connection to that rank, and of which stream the other side counts the messages
+  std::uint32_t lane = 0;
+  std::vector<std::uint32_t> after{};  // lanes that this rank receives on, of which each must have so many
   std::uint64_t messages = 0;
   std::uint64_t ahead = std::numeric_limits<std::uint64_t>::max();  // so many may go before anything has come in
   std::uint64_t slices = 1;                                         // messages of a chunk
@@ -23,8 +30,12 @@ struct Stream {
   [[nodiscard]] std::uint32_t bytes_of(std::uint64_t message) const noexcept {
     return message % slices == slices - 1 ? last_bytes : slice_bytes;
   }
-  /// How many may have gone when `received` have come in.
-  [[nodiscard]] std::uint64_t allowed(std::uint64_t received) const noexcept {
+  /// How many may have gone when so many have `come` in, by lane.
+  [[nodiscard]] std::uint64_t allowed(const std::vector<std::uint64_t>& come) const noexcept {
+    std::uint64_t received = messages;
+    for (const std::uint32_t from : after) {
+      received = std::min(received, come[from]);
+    }
     return ahead >= messages || received >= messages - ahead ? messages : ahead + received;
   }
 };

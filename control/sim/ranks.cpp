@@ -13,9 +13,10 @@ namespace {
 constexpr std::uint32_t region_key = 0x1000;
 constexpr std::uint32_t posted_max = 16;  // requests of a queue pair
 // A message's address tells its receiver which operation and lane it is of. Ranks are never 2^16 operations apart.
-constexpr unsigned lane_shift = 40;
+constexpr unsigned lane_shift = 36;
 constexpr unsigned operation_shift = 46;
 constexpr std::uint64_t operations_apart = 1ULL << 16U;
+static_assert(lanes_max <= 1U << (operation_shift - lane_shift));
 
 }  // namespace
 
@@ -105,7 +106,7 @@ class Ranks::Rank final : public rdma::QpUser, public TimerClient {
   /// A message came in. A sender may be ahead of this rank, never behind it.
   void on_write(rdma::Qp&, std::uint64_t addr, std::uint32_t, Instant now) noexcept override {
     const std::uint64_t i = first_ + ((addr >> operation_shift) - first_) % operations_apart;
-    ++work(i).received[addr >> lane_shift & 63U];
+    ++work(i).received[addr >> lane_shift & ((1U << (operation_shift - lane_shift)) - 1)];
     ++owner_.received_;
     if (work(i).started) {
       send(i, now);
@@ -124,6 +125,9 @@ class Ranks::Rank final : public rdma::QpUser, public TimerClient {
       }
       text += ", " + name_of(owner_.operation(i)) + ":";
       for (std::size_t lane = 0; lane < work.part.in.size(); ++lane) {
+        if (work.part.in[lane] == 0) {
+          continue;
+        }
         text += " " + std::to_string(work.received[lane]) + " of " + std::to_string(work.part.in[lane]) +
                 " messages received,";
       }
@@ -192,8 +196,7 @@ class Ranks::Rank final : public rdma::QpUser, public TimerClient {
     Work& w = work(i);
     for (std::size_t s = 0; s < w.part.out.size(); ++s) {
       const Stream& stream = w.part.out[s];
-      const std::uint64_t received = stream.lane < w.received.size() ? w.received[stream.lane] : 0;
-      for (const std::uint64_t allowed = stream.allowed(received); w.sent[s] != allowed; ++w.sent[s]) {
+      for (const std::uint64_t allowed = stream.allowed(w.received); w.sent[s] != allowed; ++w.sent[s]) {
         owner_.connections_.at({number_, stream.to, stream.lane})
             ->send(i, stream.lane, stream.bytes_of(w.sent[s]), now);
       }

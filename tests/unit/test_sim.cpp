@@ -19,8 +19,8 @@ constexpr double latency_us = 0.5 + 0.6 + 0.5;
 
 std::string rack(unsigned ghosts, const std::string& profile = "{}") {
   return "cluster: rack\nports: [{name: p0, profile: " + profile +
-         "}]\nghosts: [{name: g, count: " + std::to_string(ghosts) + ", addresses: [10.77.0.9/16]}]\n" +
-         "network: {topology: rack, host_rate: 100Gb/s, propagation: 500ns, latency: 600ns}\n";
+         "}]\nghosts: [{name: g, count: " + std::to_string(ghosts) + ", addresses: [10.77.0.9/16], dscp: 26}]\n" +
+         "network:\n  topology: rack\n  host_rate: 100Gb/s\n  propagation: 500ns\n  latency: 600ns\n";
 }
 
 Result<Outcome> outcome(const std::string& cluster_text, const std::string& job_text) {
@@ -43,8 +43,10 @@ config::JobOperation operation(const std::string& text, std::uint32_t ranks) {
 
 TEST(Program, WhatAllSendIsWhatAllReceive) {
   for (const char* text :
-       {"{all_reduce: {bytes: 10MB, channels: 3, slice: 100kB}}", "{all_gather: 1MB}", "{reduce_scatter: 1MB}",
-        "{broadcast: {bytes: 1MB, slice: 7kB}}", "{all_to_all: 1MB}", "{send_recv: 3GiB}",
+       {"{all_reduce: {bytes: 10MB, channels: 3, slice: 100kB}}",
+        "{all_reduce: {bytes: 10MB, channels: 3, slice: 100kB, algorithm: tree}}",
+        "{all_reduce: {bytes: 1MB, algorithm: tree, group: {size: 3, stride: 2}}}", "{all_gather: 1MB}",
+        "{reduce_scatter: 1MB}", "{broadcast: {bytes: 1MB, slice: 7kB}}", "{all_to_all: 1MB}", "{send_recv: 3GiB}",
         "{flow: {from: 5, to: 2, bytes: 4B}}", "{incast: 1MB}", "{all_reduce: {bytes: 1MB, group: 4}}",
         "{all_reduce: {bytes: 1MB, group: {size: 2, stride: 3}}}", "{incast: {bytes: 1MB, group: {stride: 4}}}"}) {
     constexpr std::uint32_t ranks = 12;
@@ -96,6 +98,37 @@ TEST(Sim, AnIdleRingTakesItsClosedForm) {
     const double expected = 2 * (ranks - 1) * step + 2 * ack / bytes_per_us + latency_us;
     EXPECT_NEAR(median_us(done->report) / expected, 1, 0.001) << ranks;
   }
+}
+
+/// Of one chunk in each tree. Of two ranks each is the root of one tree and the leaf of the other. Four ranks are the
+/// chains 0 - 2 - {1, 3} and 3 - 1 - {0, 2}: on its way a chunk waits for another one twice, where two of them go up
+/// to one rank, and where one rank sends two down. Acknowledgements may hold up each hop.
+TEST(Sim, AnIdleTreeTakesItsClosedForm) {
+  const double packet = (4096 + overhead + reth) / bytes_per_us;
+  const double hop = 2 * packet + latency_us;
+  const double last_ack = 2 * ack / bytes_per_us + latency_us;
+  for (const auto& [ranks, expected] : {std::pair{2U, 2 * hop}, {4U, 4 * hop + 2 * packet}}) {
+    const auto done = outcome(rack(ranks - 1), "job: j\neach_step: [{all_reduce: {bytes: 8192B, algorithm: tree}}]\n");
+    ASSERT_TRUE(done) << done.error().message;
+    const double us = median_us(done->report);
+    EXPECT_GE(us, expected + last_ack - 0.001) << ranks;
+    EXPECT_LE(us, expected + last_ack + 4 * 3 * ack / bytes_per_us) << ranks;
+  }
+}
+
+/// Every rank but the root and the leaf of both trees is inside one tree and a leaf of the other: in all it sends the
+/// vector twice, and with many chunks that is what a tree takes.
+TEST(Sim, ALongTreeIsAsFastAsItsCables) {
+  // Where two children send at once a switch queues.
+  const std::string lossless =
+      "  priorities: [{priority: 3, dscp: [24, 26], lossless: true, ecn: {kmin: 100KiB, kmax: 400KiB, pmax: 20%}}]\n";
+  const auto done = outcome(rack(15) + lossless,
+                            "job: j\neach_step: [{all_reduce: {bytes: 64MiB, slice: 128KiB, algorithm: tree}}]\n");
+  ASSERT_TRUE(done) << done.error().message;
+  const double cable = 2.0 * (64 << 20) / 4096 * (4096 + overhead) / bytes_per_us;
+  EXPECT_GE(median_us(done->report), cable);
+  EXPECT_LE(median_us(done->report), 1.15 * cable);
+  EXPECT_NEAR(done->report["operations"][0]["ideal_us"].get<double>() / cable, 1, 0.001);
 }
 
 TEST(Sim, ComputingOverlapsWhatIsBesideIt) {
