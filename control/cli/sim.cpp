@@ -52,10 +52,10 @@ int run(const Input& input) {
   }
   rusage used{};
   getrusage(RUSAGE_SELF, &used);
-  std::fprintf(stderr, "%.0f packets in %.2f s: %.2f million a second; %.0f MiB of memory\n",
+  std::fprintf(stderr, "%.0f packets in %.3f s: %.2f million a second; %.0f MiB of memory, %zu queue pairs\n",
                static_cast<double>(outcome->packets), outcome->wall_s,
                static_cast<double>(outcome->packets) / outcome->wall_s * 1e-6,
-               static_cast<double>(used.ru_maxrss) / 1024);
+               static_cast<double>(used.ru_maxrss) / 1024, outcome->queue_pairs);
   return 0;
 }
 

@@ -1,5 +1,7 @@
 #include "config/job.hpp"
 
+#include <limits>
+
 #include "config/job_keys.hpp"
 #include "config/reader.hpp"
 
@@ -49,6 +51,14 @@ void check_job(const Job& job, std::uint32_t ranks, Diagnostics& out) {
       if (*flow->from == *flow->to) {
         out.push_back({flow->to.pos, "a flow from rank " + number(*flow->to) + " to itself"});
       }
+    }
+  }
+  for (const Located<RankRange>& range : job.closed_form) {
+    if (range->first == 0) {
+      out.push_back({range.pos, "rank 0 is the real node: it sends packets"});
+    }
+    if (range->last != std::numeric_limits<std::uint32_t>::max()) {
+      check_rank({range->last, range.pos}, ranks, out);
     }
   }
   for (const SlowRank& straggler : job.stragglers) {

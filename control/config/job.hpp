@@ -73,6 +73,7 @@ struct Job {
   std::uint32_t steps = 1;
   std::vector<Located<JobOperation>> each_step;
   std::vector<SlowRank> stragglers;
+  std::vector<Located<RankRange>> closed_form;  // between these, messages are computed and no packets sent
 };
 
 struct LoadedJob {

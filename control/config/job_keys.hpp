@@ -111,6 +111,10 @@ void describe(V& v, Job& x) {
   v.field("steps", x.steps, "How often.", {.limits = {.min = 1, .max = 1'000'000}});
   v.field("each_step", x.each_step, "The operations of a step, in order.", {.required = true});
   v.field("stragglers", x.stragglers, "Slow ranks.", {.fallback = "none"});
+  v.field("closed_form", x.closed_form,
+          "Ghosts that are not watched: what one of them sends to another takes the time that its path needs and no "
+          "packet is made, as if nobody waited, lost or marked anything between their cables.",
+          {.fallback = "none"});
 }
 
 }  // namespace nbx::config

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <optional>
 
 #include "base/wide.hpp"
@@ -479,6 +480,39 @@ Result<ByteCount> Scalar<ByteCount>::parse(const Word& word) {
 std::string Scalar<ByteCount>::format(const ByteCount& value) { return format_quantity(value.value, size_units); }
 std::uint64_t Scalar<ByteCount>::magnitude(const ByteCount& value) { return value.value; }
 ByteCount Scalar<ByteCount>::from(std::uint64_t value) { return {value}; }
+
+std::string Scalar<RankRange>::type() { return "rank, or ranks as `8..15` or `8..`"; }
+Json Scalar<RankRange>::schema(const Limits& /*limits*/) {
+  return {{"type", {"integer", "string"}}, {"pattern", R"(^[0-9]+(\.\.[0-9]*)?$)"}};
+}
+Result<RankRange> Scalar<RankRange>::parse(const Word& word) {
+  const std::size_t dots = word.text.find("..");
+  const auto number = [](std::string_view text) { return Scalar<std::uint32_t>::parse({text}); };
+  const Result<std::uint32_t> first = number(word.text.substr(0, dots));
+  if (!first) {
+    return first.error();
+  }
+  RankRange range{*first, *first};
+  if (dots != std::string_view::npos) {
+    const std::string_view end = word.text.substr(dots + 2);
+    const Result<std::uint32_t> last = end.empty() ? Result(std::numeric_limits<std::uint32_t>::max()) : number(end);
+    if (!last) {
+      return last.error();
+    }
+    if (*last < *first) {
+      return Error{"'" + std::string(word.text) + "' ends before it begins"};
+    }
+    range.last = *last;
+  }
+  return range;
+}
+std::string Scalar<RankRange>::format(const RankRange& value) {
+  const std::string first = std::to_string(value.first);
+  if (value.last == std::numeric_limits<std::uint32_t>::max()) {
+    return first + "..";
+  }
+  return value.last == value.first ? first : first + ".." + std::to_string(value.last);
+}
 
 std::string Scalar<Qpn>::type() { return "24-bit number"; }
 Json Scalar<Qpn>::schema(const Limits& limits) {

@@ -61,6 +61,11 @@ struct Subnet {
   IpAddress ip;
   std::uint8_t prefix = 0;
 };
+/// Ranks of a job, both ends included.
+struct RankRange {
+  std::uint32_t first = 0;
+  std::uint32_t last = 0;
+};
 /// Bytes per packet, as IBTA 9.4.3 allows them.
 enum class PathMtu : std::uint32_t {};
 
@@ -126,6 +131,7 @@ NBX_SCALAR(Mac);
 NBX_SCALAR(IpAddress);
 NBX_SCALAR(Subnet);
 NBX_SCALAR(PathMtu);
+NBX_SCALAR(RankRange);
 NBX_SCALAR(SnapLength);
 NBX_QUANTITY(Duration);
 NBX_QUANTITY(BitRate);

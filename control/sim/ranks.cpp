@@ -20,16 +20,28 @@ static_assert(lanes_max <= 1U << (operation_shift - lane_shift));
 
 }  // namespace
 
-/// The queue pair on which a rank sends to another.
-class Ranks::Connection final : public rdma::QpUser {
+/// What a rank sends to another on.
+class Ranks::Connection {
  public:
-  Connection(Ranks& owner, Rank& from, std::uint32_t to) : owner_(owner), from_(from), to_(to) {}
+  Connection() = default;
+  virtual ~Connection() = default;
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+  Connection(Connection&&) = delete;
+  Connection& operator=(Connection&&) = delete;
+  virtual void send(std::uint64_t operation, std::uint32_t lane, std::uint32_t bytes, Instant now) = 0;
+};
+
+/// In packets.
+class Ranks::QueuePair final : public Connection, public rdma::QpUser {
+ public:
+  QueuePair(Ranks& owner, Rank& from, std::uint32_t to) : owner_(owner), from_(from), to_(to) {}
 
   void use(rdma::Transport& transport, rdma::Qp& qp) noexcept {
     transport_ = &transport;
     qp_ = &qp;
   }
-  void send(std::uint64_t operation, std::uint32_t lane, std::uint32_t bytes, Instant now) {
+  void send(std::uint64_t operation, std::uint32_t lane, std::uint32_t bytes, Instant now) override {
     const std::uint64_t address = operation % operations_apart << operation_shift | std::uint64_t{lane} << lane_shift;
     waiting_.push_back({.wr_id = operation,
                         .opcode = rdma::WrOpcode::rdma_write,
@@ -57,6 +69,38 @@ class Ranks::Connection final : public rdma::QpUser {
   rdma::Qp* qp_ = nullptr;
   std::deque<rdma::SendWr> waiting_;
   std::uint32_t posted_ = 0;
+};
+
+/// In closed form. Messages come in, and are acknowledged, in the order in which they were sent.
+class Ranks::Shortcut final : public Connection, public TimerClient {
+ public:
+  Shortcut(Wheel& wheel, ClosedForm& form, Rank& from, Rank& to);
+
+  void send(std::uint64_t operation, std::uint32_t lane, std::uint32_t bytes, Instant now) override;
+  void on_timer(TimerNode&, Instant now) noexcept override;
+
+ private:
+  struct Due {
+    Instant at;
+    std::uint64_t operation;
+    std::uint32_t lane;
+  };
+  void arm() {
+    const Instant arrival = arriving_.empty() ? Instant::never() : arriving_.front().at;
+    const Instant ack = acknowledged_.empty() ? Instant::never() : acknowledged_.front().at;
+    if (const Instant next = std::min(arrival, ack); next != Instant::never()) {
+      wheel_.arm(timer_, next);
+    }
+  }
+
+  Wheel& wheel_;
+  ClosedForm& form_;
+  Rank& from_;
+  Rank& to_;
+  ClosedForm::Path path_;
+  std::deque<Due> arriving_;
+  std::deque<Due> acknowledged_;
+  TimerNode timer_;
 };
 
 class Ranks::Rank final : public rdma::QpUser, public TimerClient {
@@ -105,8 +149,11 @@ class Ranks::Rank final : public rdma::QpUser, public TimerClient {
 
   /// A message came in. A sender may be ahead of this rank, never behind it.
   void on_write(rdma::Qp&, std::uint64_t addr, std::uint32_t, Instant now) noexcept override {
-    const std::uint64_t i = first_ + ((addr >> operation_shift) - first_) % operations_apart;
-    ++work(i).received[addr >> lane_shift & ((1U << (operation_shift - lane_shift)) - 1)];
+    on_received(first_ + ((addr >> operation_shift) - first_) % operations_apart,
+                addr >> lane_shift & ((1U << (operation_shift - lane_shift)) - 1), now);
+  }
+  void on_received(std::uint64_t i, std::size_t lane, Instant now) {
+    ++work(i).received[lane];
     ++owner_.received_;
     if (work(i).started) {
       send(i, now);
@@ -244,19 +291,47 @@ class Ranks::Rank final : public rdma::QpUser, public TimerClient {
   TimerNode timer_;
 };
 
-void Ranks::Connection::on_completion(rdma::Qp&, const rdma::Completion& completion, Instant now) noexcept {
+Ranks::Shortcut::Shortcut(Wheel& wheel, ClosedForm& form, Rank& from, Rank& to)
+    : wheel_(wheel), form_(form), from_(from), to_(to), path_(form.path(from.number(), to.number())) {
+  timer_.client = this;
+}
+void Ranks::Shortcut::send(std::uint64_t operation, std::uint32_t lane, std::uint32_t bytes, Instant now) {
+  const ClosedForm::Times times = form_.send(path_, from_.number(), to_.number(), bytes, now);
+  arriving_.push_back({times.arrived, operation, lane});
+  acknowledged_.push_back({times.acknowledged, operation, lane});
+  arm();
+}
+void Ranks::Shortcut::on_timer(TimerNode&, Instant now) noexcept {
+  while (!arriving_.empty() && arriving_.front().at <= now) {
+    const Due due = arriving_.front();
+    arriving_.pop_front();
+    to_.on_received(due.operation, due.lane, now);
+  }
+  while (!acknowledged_.empty() && acknowledged_.front().at <= now) {
+    const Due due = acknowledged_.front();
+    acknowledged_.pop_front();
+    from_.on_sent(due.operation, now);
+  }
+  arm();
+}
+
+void Ranks::QueuePair::on_completion(rdma::Qp&, const rdma::Completion& completion, Instant now) noexcept {
   if (completion.status == rdma::WcStatus::success) {
     --posted_;
     post(now);
     from_.on_sent(completion.wr_id, now);
   }
 }
-void Ranks::Connection::on_error(rdma::Qp&, rdma::WcStatus cause, Instant now) noexcept {
+void Ranks::QueuePair::on_error(rdma::Qp&, rdma::WcStatus cause, Instant now) noexcept {
   owner_.fail(from_.number(), cause, now, to_);
 }
 
-Ranks::Ranks(const config::Job& job, std::uint32_t ranks, std::uint32_t path_mtu)
-    : job_(job), path_mtu_(path_mtu), spans_(job.steps, std::vector<Span>(job.each_step.size())), steps_(job.steps) {
+Ranks::Ranks(const config::Job& job, std::uint32_t ranks, std::uint32_t path_mtu, std::optional<ClosedForm> closed_form)
+    : job_(job),
+      path_mtu_(path_mtu),
+      closed_form_(std::move(closed_form)),
+      spans_(job.steps, std::vector<Span>(job.each_step.size())),
+      steps_(job.steps) {
   for (std::uint32_t i = 0; i < ranks; ++i) {
     ranks_.push_back(std::make_unique<Rank>(*this, i));
   }
@@ -288,6 +363,19 @@ void Ranks::connect(std::uint32_t from, std::uint32_t to, std::uint32_t lane) {
   if (connection) {
     return;
   }
+  if (closed_form_ && closed(from) && closed(to)) {
+    connection = std::make_unique<Shortcut>(ranks_[from]->context().wheel, *closed_form_, *ranks_[from], *ranks_[to]);
+  } else {
+    connection = connect_queue_pairs(from, to);
+  }
+}
+
+bool Ranks::closed(std::uint32_t rank) const {
+  return std::any_of(job_.closed_form.begin(), job_.closed_form.end(),
+                     [&](const auto& range) { return range->first <= rank && rank <= range->last; });
+}
+
+std::unique_ptr<Ranks::Connection> Ranks::connect_queue_pairs(std::uint32_t from, std::uint32_t to) {
   const ghost::Context& near = ranks_[from]->context();
   const ghost::Context& far = ranks_[to]->context();
   const IpAddress& far_ip = far.identity().addresses.front().ip;
@@ -295,9 +383,9 @@ void Ranks::connect(std::uint32_t from, std::uint32_t to, std::uint32_t lane) {
   const auto back = far.path_to(near.identity().addresses.front().ip, near.identity().mac);
   if (!there || !back) {
     failure_ = "ranks " + std::to_string(from) + " and " + std::to_string(to) + " have no addresses of one family";
-    return;
+    return nullptr;
   }
-  connection = std::make_unique<Connection>(*this, *ranks_[from], to);
+  auto connection = std::make_unique<QueuePair>(*this, *ranks_[from], to);
   rdma::QpAttr sender = near.defaults.qp_attr();
   sender.path_mtu = path_mtu_;
   sender.path = *there;
@@ -319,6 +407,8 @@ void Ranks::connect(std::uint32_t from, std::uint32_t to, std::uint32_t lane) {
   near.transport.connect_qp(*out, sender);
   far.transport.connect_qp(*in, receiver);
   connection->use(near.transport, *out);
+  queue_pairs_ += 2;
+  return connection;
 }
 
 std::string Ranks::waiting() const {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ghost/personality.hpp"
+#include "sim/closed_form.hpp"
 #include "sim/program.hpp"
 
 namespace nbx::sim {
@@ -24,7 +25,8 @@ struct Span {
 
 class Ranks {
  public:
-  Ranks(const config::Job& job, std::uint32_t ranks, std::uint32_t path_mtu);
+  /// Without a network there is no closed form, and two ranks need none.
+  Ranks(const config::Job& job, std::uint32_t ranks, std::uint32_t path_mtu, std::optional<ClosedForm> closed_form);
   ~Ranks();
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;
@@ -48,12 +50,16 @@ class Ranks {
   [[nodiscard]] const std::vector<std::vector<Span>>& spans() const noexcept { return spans_; }
   /// Of whole steps: from the first rank's start to the last one's end.
   [[nodiscard]] const std::vector<Span>& steps() const noexcept { return steps_; }
-  [[nodiscard]] std::size_t connections() const noexcept { return connections_.size(); }
+  [[nodiscard]] std::size_t queue_pairs() const noexcept { return queue_pairs_; }
 
  private:
   class Rank;
   class Connection;
+  class QueuePair;
+  class Shortcut;
   void connect(std::uint32_t from, std::uint32_t to, std::uint32_t lane);
+  [[nodiscard]] std::unique_ptr<Connection> connect_queue_pairs(std::uint32_t from, std::uint32_t to);
+  [[nodiscard]] bool closed(std::uint32_t rank) const;
   void began(std::uint64_t operation, Instant now);
   void ended(std::uint64_t operation, Instant now);
   void fail(std::uint32_t rank, rdma::WcStatus cause, Instant now, std::optional<std::uint32_t> peer = {});
@@ -66,8 +72,10 @@ class Ranks {
 
   const config::Job& job_;
   std::uint32_t path_mtu_;
+  std::optional<ClosedForm> closed_form_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, std::unique_ptr<Connection>> connections_;
+  std::size_t queue_pairs_ = 0;
   std::size_t done_ = 0;
   std::uint64_t messages_ = 0;  // of the whole job
   std::uint64_t received_ = 0;

@@ -46,6 +46,13 @@ pipeline::GhostPlan node_plan(const config::ClusterConfig& cluster, const pipeli
   return node;
 }
 
+/// Ethernet, IP, UDP, BTH, ICRC.
+std::uint32_t packet_headers(const ghost::Identity& ghost) {
+  const bool tagged = ghost.vlan_tci != 0;
+  const bool ipv6 = !ghost.addresses.front().ip.is_v4();
+  return 14 + (tagged ? 4 : 0) + (ipv6 ? 40 : 20) + 8 + 12 + 4;
+}
+
 /// What a shard's ranks get their context by.
 class Seat final : public ghost::Personality {
  public:
@@ -63,7 +70,7 @@ class Simulation {
         job_(job),
         port_plan_(std::move(port)),
         path_mtu_(port_plan_.ghosts.front().defaults.path_mtu),
-        ranks_(job, ranks_of(cluster), path_mtu_),
+        ranks_(job, ranks_of(cluster), path_mtu_, closed_form()),
         frames_(frames_at_ends + (port_plan_.network ? port_plan_.network->packets : frames_at_ends),
                 port_plan_.mtu + 64U) {
     for (pipeline::GhostPlan& ghost : port_plan_.ghosts) {
@@ -126,6 +133,7 @@ class Simulation {
   [[nodiscard]] std::uint64_t packets() const {
     return port_counters_.get(Counter::rx_roce_packets) + node_counters_.get(Counter::rx_roce_packets);
   }
+  [[nodiscard]] std::size_t queue_pairs() const { return ranks_.queue_pairs(); }
   [[nodiscard]] double wall() const { return wall_.count(); }
 
  private:
@@ -138,6 +146,15 @@ class Simulation {
             .frames = &frames_, .counters = &counters, .ensemble = [this, first, n](const ghost::Context& context) {
               return std::make_unique<Seat>(ranks_, first, n, context);
             }});
+  }
+
+  [[nodiscard]] std::optional<ClosedForm> closed_form() const {
+    if (!port_plan_.network || job_.closed_form.empty()) {
+      return std::nullopt;
+    }
+    const auto& given = port_plan_.transport.rate_limit;
+    return ClosedForm(*port_plan_.network, given ? given->line : cluster_.network->host_rate, path_mtu_,
+                      packet_headers(port_plan_.ghosts.front().identity));
   }
 
   /// Everything that happens at this instant.
@@ -203,7 +220,7 @@ void add_times(Json& row, const std::vector<Span>& spans) {
 }
 
 Duration Simulation::on_cable(std::uint64_t payload) const {
-  constexpr std::uint32_t headers = 14 + 20 + 8 + 12 + 4;  // Ethernet, IPv4, UDP, BTH, ICRC
+  const std::uint32_t headers = packet_headers(port_plan_.ghosts.front().identity);
   const std::uint64_t packets = (payload + path_mtu_ - 1) / path_mtu_;
   return cluster_.network
              ? serialize_time_ceil(payload + packets * (headers + ethernet_overhead_bytes), cluster_.network->host_rate)
@@ -291,7 +308,8 @@ Result<Outcome> simulate(const config::ClusterConfig& cluster, const config::Job
   if (auto error = simulation.run(options, progress)) {
     return *error;
   }
-  return Outcome{simulation.report(options.every_step), simulation.packets(), simulation.wall()};
+  return Outcome{simulation.report(options.every_step), simulation.packets(), simulation.queue_pairs(),
+                 simulation.wall()};
 }
 
 }  // namespace nbx::sim

@@ -26,6 +26,7 @@ using Progress = std::function<void(double done, Instant now)>;
 struct Outcome {
   nlohmann::ordered_json report;  // the same for the same files
   std::uint64_t packets = 0;
+  std::size_t queue_pairs = 0;
   double wall_s = 0;
 };
 /// What became of the job. The error says what it is stuck at, or what the cluster lacks.

@@ -131,6 +131,44 @@ TEST(Sim, ALongTreeIsAsFastAsItsCables) {
   EXPECT_NEAR(done->report["operations"][0]["ideal_us"].get<double>() / cable, 1, 0.001);
 }
 
+/// Nothing is lost by not watching: on an idle network the two ways to reckon agree, and where one rank is late.
+TEST(Sim, GhostsInClosedFormTakeTheSameTime) {
+  const std::string two_tiers =
+      "cluster: tiers\nports: [{name: p0}]\nghosts: [{name: g, count: 31, addresses: [10.77.0.9/16], dscp: 26}]\n"
+      "network:\n  topology: {leaf_spine: {leaves: 4, spines: 4, hosts_per_leaf: 8}}\n  host_rate: 100Gb/s\n"
+      "  fabric_rate: 200Gb/s\n  propagation: 500ns\n  latency: 600ns\n";
+  struct Row {
+    const char* operation;
+    double tolerance;
+  };
+  // Packets of a small tree wait for acknowledgements on the same cable.
+  for (const auto& [operation, tolerance] :
+       {Row{"{all_reduce: 8MiB}", 0.002}, Row{"{all_gather: 8MiB}", 0.002}, Row{"{send_recv: 1MiB}", 0.002},
+        Row{"{all_reduce: {bytes: 64KiB, algorithm: tree}}", 0.02}}) {
+    const std::string job =
+        std::string("job: j\neach_step: [{compute: 100us}, ") + operation + "]\nstragglers: [{rank: 9, factor: 3}]\n";
+    const auto packets = outcome(two_tiers, job);
+    const auto closed = outcome(two_tiers, job + "closed_form: [2, 4..]\n");
+    ASSERT_TRUE(packets && closed) << operation;
+    EXPECT_NEAR(closed->report["virtual_time_us"].get<double>() / packets->report["virtual_time_us"].get<double>(), 1,
+                tolerance)
+        << operation;
+    EXPECT_LT(closed->packets, packets->packets / 3) << operation;
+  }
+}
+
+TEST(Sim, TheRealNodeIsWatched) {
+  const config::LoadedJob job =
+      config::parse_job("job.yaml", "job: j\neach_step: [{compute: 1us}]\nclosed_form: [0..3, 9, 2..1]\n", 8);
+  ASSERT_EQ(job.diagnostics.size(), 1U);
+  EXPECT_EQ(job.diagnostics[0].message, "'2..1' ends before it begins");
+  const config::LoadedJob other =
+      config::parse_job("job.yaml", "job: j\neach_step: [{compute: 1us}]\nclosed_form: [0..3, 9]\n", 8);
+  ASSERT_EQ(other.diagnostics.size(), 2U);
+  EXPECT_EQ(other.diagnostics[0].message, "rank 0 is the real node: it sends packets");
+  EXPECT_EQ(other.diagnostics[1].pos.column, 21U);
+}
+
 TEST(Sim, ComputingOverlapsWhatIsBesideIt) {
   const auto alone = outcome(rack(1), "job: j\neach_step: [{compute: 1ms}, {all_reduce: 4MiB}]\n");
   const auto beside = outcome(rack(1), "job: j\neach_step: [{compute: 1ms}, {all_reduce: 4MiB, beside: true}]\n");
