@@ -74,9 +74,42 @@ InEdge::~InEdge() {
   }
 }
 
+bool InEdge::post(std::uint64_t room, Instant now) {
+  const auto buffer = tools_.arena.take(room);
+  if (!buffer) {
+    wake_at(now + arena_retry);
+    return false;
+  }
+  if (!tools_.net.post(edge_.net, tools_.arena.at(ghost_, *buffer), tag_, now)) {
+    tools_.arena.give_back(*buffer);
+    return false;
+  }
+  posted_.push_back(*buffer);
+  return true;
+}
+
+void InEdge::ask(std::uint64_t room, Instant now) {
+  if (connected_ && tasks_.empty() && !asked_) {
+    asked_ = post(room, now);
+  }
+}
+
+std::uint64_t InEdge::first_size(const Transfer& transfer, unsigned edge) const {
+  const Transfer::Steps steps = transfer.steps();
+  return bytes_at(StepCounter{steps_}.next(steps, true), steps, transfer.offer(edge, 0).size);
+}
+
 void InEdge::advance(Instant now) {
   if (!connected_) {
     return;
+  }
+  if (asked_ && !tasks_.empty()) {
+    asked_ = false;
+    ++tasks_.front().started;
+    if (untaken_) {
+      received(*std::exchange(untaken_, std::nullopt), now);
+      return;
+    }
   }
   // The first task that is not posted completely: tasks before it wait for messages only.
   for (Task& task : tasks_) {
@@ -92,22 +125,20 @@ void InEdge::advance(Instant now) {
         }
         return;
       }
-      const auto buffer = tools_.arena.take(task.transfer->offer(task.edge, task.started).room);
-      if (!buffer) {
-        wake_at(now + arena_retry);
+      if (!post(task.transfer->offer(task.edge, task.started).room, now)) {
         return;
       }
-      if (!tools_.net.post(edge_.net, tools_.arena.at(ghost_, *buffer), tag_, now)) {
-        tools_.arena.give_back(*buffer);
-        return;
-      }
-      posted_.push_back(*buffer);
       ++task.started;
     }
   }
 }
 
 void InEdge::received(std::uint64_t size, Instant now) {
+  if (asked_) {
+    untaken_ = size;
+    tools_.owner.on_untaken(now);
+    return;
+  }
   if (tasks_.empty() || posted_.empty()) {
     return;
   }

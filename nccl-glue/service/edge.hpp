@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "nccl-glue/comm/comm.hpp"
@@ -22,6 +23,8 @@ class EdgeOwner {
   /// The ghosts of a transfer take or send nothing more before `until`.
   virtual void on_held(const Transfer& transfer, Instant until, Instant now) noexcept = 0;
   virtual void on_mismatch(const std::string& text, Instant now) noexcept = 0;
+  /// A message came that was asked for.
+  virtual void on_untaken(Instant now) noexcept = 0;
 
  protected:
   ~EdgeOwner() = default;
@@ -98,11 +101,20 @@ class InEdge final : public EdgeQueue {
   ~InEdge() override;
   void advance(Instant now) override;
   void received(std::uint64_t size, Instant now);
+  /// Clears one message of up to `room` bytes, of whatever operation comes next; not while there is a transfer.
+  void ask(std::uint64_t room, Instant now);
+  /// The size of the message that was asked for, until a transfer takes it.
+  [[nodiscard]] std::optional<std::uint64_t> untaken() const { return untaken_; }
+  /// What the first message of a transfer would have, if it was the next.
+  [[nodiscard]] std::uint64_t first_size(const Transfer& transfer, unsigned edge) const;
   [[nodiscard]] std::string waits_for() const override;
 
  private:
+  bool post(std::uint64_t room, Instant now);
   std::uint64_t count(const Transfer& transfer, unsigned edge) const override { return transfer.messages_in(edge); }
   std::deque<Arena::Buffer> posted_;
+  bool asked_ = false;  // the only one of `posted_` belongs to no transfer
+  std::optional<std::uint64_t> untaken_;
 };
 
 /// The ghost sends.

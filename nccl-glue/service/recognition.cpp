@@ -1,6 +1,6 @@
 // How NCCL runs an operation that was announced without a decision, because another profiler plugin has the place: the
-// sizes and numbers of the receives that the real ranks post at its start tell protocol, algorithm and channels. Where
-// real ranks only send, nothing is posted and nothing can be told.
+// sizes and numbers of the receives that the real ranks post at its start tell protocol, algorithm and channels. Real
+// ranks that only send post none: they are asked for one message on each connection, and its size tells.
 #include <algorithm>
 
 #include "nccl-glue/plan/names.hpp"
@@ -9,7 +9,8 @@
 namespace nbx::nccl {
 namespace {
 
-// For the clear-to-sends of an operation to have come, counted from the latest; at first decisions may be on their way.
+// For what real ranks send and clear to send at the start of an operation to have come, counted from the latest; at
+// first decisions may be on their way.
 constexpr Duration recognition_settle = std::chrono::milliseconds{5};
 constexpr Duration decision_wait = std::chrono::milliseconds{500};
 
@@ -28,8 +29,12 @@ void World::recognise(Instant now) {
   }
   const Group& group = groups_.front();
   const std::vector<Decision> fit = decisions_that_fit(group, now);
-  if (over_ || fit.empty()) {
-    return;  // more is to come; if it does not, the watchdog says what is missing
+  if (over_) {
+    return;
+  }
+  if (fit.empty()) {  // more is to come; if it does not, the watchdog says what is missing
+    ask(now);
+    return;
   }
   for (const Decision& other : fit) {
     if (other.algorithm != fit.front().algorithm || other.protocol != fit.front().protocol) {
@@ -49,8 +54,32 @@ void World::recognise(Instant now) {
   await_recognition(now);
 }
 
+void World::on_untaken(Instant now) noexcept { tools_.any.wheel.arm(recognition_, now + recognition_settle); }
+
+void World::ask(Instant now) {
+  const auto waits = [](const auto& entry) {
+    return std::get<bool>(entry.first) && !entry.second->unclaimed().empty();
+  };
+  if (std::ranges::any_of(out_, waits)) {
+    return;
+  }
+  const std::uint64_t room = std::uint64_t{step_units(Collective::all_reduce, {}).slice} *
+                             shape().buffers.step(Protocol::simple);  // none is larger
+  for (const auto& [key, edge] : in_) {
+    if (std::get<bool>(key)) {
+      edge->ask(room, now);
+    }
+  }
+  await_recognition(now);  // again, for the edges that are busy yet
+}
+
 std::vector<Decision> World::decisions_that_fit(const Group& group, Instant now) {
   std::set<std::uint8_t> channels;
+  for (const auto& [key, edge] : in_) {
+    if (edge->untaken()) {
+      channels.insert(std::get<std::uint8_t>(key));
+    }
+  }
   for (const auto& [key, edge] : out_) {
     if (std::get<bool>(key) && !edge->unclaimed().empty()) {
       channels.insert(std::get<std::uint8_t>(key));
@@ -72,7 +101,8 @@ std::vector<Decision> World::decisions_that_fit(const Group& group, Instant now)
   return fit;
 }
 
-/// Whether the real ranks have cleared to send exactly what they would at the start of a group that is run like this.
+/// Whether the real ranks have cleared to send, or sent, exactly what they would at the start of a group that is run
+/// like this.
 bool World::fits(const Group& group, const Decision& decision, const std::set<std::uint8_t>& channels, Instant now) {
   std::vector<PlannedOperation> operations;
   for (const Operation& operation : group.operations) {
@@ -99,7 +129,9 @@ bool World::fits(const Group& group, const Decision& decision, const std::set<st
   if (!planned) {
     return false;
   }
-  std::map<const OutEdge*, std::deque<std::uint64_t>> cleared;  // by the first operation that uses an edge
+  // By the first operation that uses an edge:
+  std::map<const OutEdge*, std::deque<std::uint64_t>> cleared;
+  std::map<const InEdge*, std::uint64_t> first_sizes;
   for (const auto& [progress, transfers] : *planned) {
     for (const Planned& one : transfers) {
       for (const auto& [edge, index] : one.out) {
@@ -111,13 +143,25 @@ bool World::fits(const Group& group, const Decision& decision, const std::set<st
           cleared.try_emplace(edge, messages, room);
         }
       }
+      for (const auto& [edge, index] : one.in) {
+        if (one.transfer->messages_in(index) > 0) {
+          first_sizes.try_emplace(edge, edge->first_size(*one.transfer, index));
+        }
+      }
     }
   }
-  return !cleared.empty() && std::ranges::all_of(out_, [&](const auto& entry) {
+  const bool all_cleared = std::ranges::all_of(out_, [&](const auto& entry) {
     const auto expected = cleared.find(entry.second.get());
     return !std::get<bool>(entry.first) ||
            entry.second->unclaimed() == (expected == cleared.end() ? std::deque<std::uint64_t>{} : expected->second);
   });
+  const bool all_sent = std::ranges::all_of(in_, [&](const auto& entry) {
+    const auto& untaken = entry.second->untaken();
+    const auto expected = first_sizes.find(entry.second.get());
+    return untaken ? expected != first_sizes.end() && expected->second == *untaken
+                   : expected == first_sizes.end() || !cleared.empty();
+  });
+  return all_cleared && all_sent && !(cleared.empty() && first_sizes.empty());
 }
 
 }  // namespace nbx::nccl

@@ -373,7 +373,8 @@ std::string World::waits_for() const {
     add("real rank " + std::to_string(leader_) + " called " + text(groups_.front().operations.front()) +
         (callers_.contains(leader_) && callers_.at(leader_).decides
              ? "; connections are missing"
-             : "; no profiler plugin told how NCCL runs it, and what is cleared to send does not tell either"));
+             : "; no profiler plugin told how NCCL runs it, and what the real ranks send and clear to send does not "
+               "tell either"));
   }
   for (const PeerCall& call : peer_calls_) {
     add("real rank " + std::to_string(call.real_rank) + " called " + text(call.operation) + " with ghost rank " +

@@ -159,6 +159,7 @@ class World final : public CommUser, public NetUser, public EdgeOwner, public Ti
   void on_transfer_done(const Transfer& transfer, Instant now) noexcept override;
   void on_held(const Transfer& transfer, Instant until, Instant now) noexcept override;
   void on_mismatch(const std::string& text, Instant now) noexcept override;
+  void on_untaken(Instant now) noexcept override;
   void on_timer(TimerNode& node, Instant now) noexcept override;
 
   void compare(std::int32_t rank, std::uint64_t number, const Operation& operation, Instant now);
@@ -177,9 +178,11 @@ class World final : public CommUser, public NetUser, public EdgeOwner, public Ti
   /// Adds the group's operations to `progress`. nullopt: an edge does not exist yet, or the plan is impossible (fail).
   std::optional<std::vector<std::pair<Progress*, std::vector<Planned>>>> plan(
       const Group& group, const std::vector<PlannedOperation>& operations, ProgressMap& progress, Instant now);
-  /// How NCCL runs a group of which no plugin told, by what the real ranks have cleared to send.
+  /// How NCCL runs a group of which no plugin told, by what the real ranks have cleared to send, or by what they send.
   void recognise(Instant now);
   [[nodiscard]] std::vector<Decision> decisions_that_fit(const Group& group, Instant now);
+  /// Lets real ranks that wait for nothing send the first message of what they are about.
+  void ask(Instant now);
   bool fits(const Group& group, const Decision& decision, const std::set<std::uint8_t>& channels, Instant now);
   void await_recognition(Instant now);
   /// False: an edge does not exist yet.

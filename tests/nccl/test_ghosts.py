@@ -75,7 +75,8 @@ def test_channels(eight, algorithm, channels):
 
 @pytest.mark.parametrize("op, algorithm, protocol, channels", [
     ("allreduce", "Ring", "Simple", 4), ("allreduce", "Tree", "LL128", 4), ("allreduce", "Tree", "Simple", 1),
-    ("allgather", "Ring", "LL", 1), ("reducescatter", "Ring", "LL128", 4), ("reduce", "Ring", "Simple", 1)])
+    ("allgather", "Ring", "LL", 1), ("reducescatter", "Ring", "LL128", 4), ("reduce", "Ring", "Simple", 1),
+    ("broadcast", "Ring", "Simple", 4), ("broadcast", "Ring", "LL", 1), ("broadcast", "Ring", "LL128", 4)])
 def test_without_a_profiler_the_wire_tells(three, op, algorithm, protocol, channels):
     run(three, 3, op, 100003, NCCL_PROFILER_PLUGIN="none", NCCL_ALGO=algorithm, NCCL_PROTO=protocol,
         NCCL_MIN_NCHANNELS=channels, NCCL_MAX_NCHANNELS=channels)
@@ -84,8 +85,15 @@ def test_without_a_profiler_the_wire_tells(three, op, algorithm, protocol, chann
     assert operation["channels"] == channels and operation["done"]
 
 
+@pytest.mark.parametrize("count", [1, 131072])
+def test_real_ranks_that_only_send_are_asked(three, count):
+    run(three, 3, "reduce", count, "--root", 2, NCCL_PROFILER_PLUGIN="none")
+    assert all_done(three)
+
+
 def test_what_the_wire_does_not_tell_ends_the_job(tmp_path):
-    with Lab(tmp_path, 2, "ranks: 3\nreal: [0]\npatience: 3s") as place:
+    lossy = "from_node: {loss: {match: {class: data}, probability: 100%}}"
+    with Lab(tmp_path, 2, "ranks: 3\nreal: [0]\npatience: 3s", profile=lossy) as place:
         done = run(place, 3, "broadcast", 16_000_000, check=False, NCCL_PROFILER_PLUGIN="none", NCCL_PROTO="Simple")
         assert done.returncode != 0 and "no profiler plugin told" in done.stdout + done.stderr
 
