@@ -27,6 +27,7 @@ Body run(CLI::App& app);
 Body calibrate(CLI::App& app);
 Body workers(CLI::App& app);
 Body bench(CLI::App& app);
+Body doctor(CLI::App& app);
 Body sim(CLI::App& app);
 
 // Of a running nbxd.

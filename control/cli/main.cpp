@@ -19,6 +19,7 @@ constexpr auto commands = std::to_array<Command>({
     {"calibrate", "how far ghosts' times are off those of real ranks", calibrate},
     {"workers", "the missing workers of a PyTorch job, in its store", workers},
     {"bench", "what each stage costs on this machine, next to testpmd", bench},
+    {"doctor", "what stops this host from line rate, with the fix", doctor},
     {"status", "what the emulator does now", status},
     {"ports", "the ports and their devices", ports},
     {"qps", "the queue pairs of the ghosts", qps},
