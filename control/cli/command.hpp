@@ -28,6 +28,7 @@ Body calibrate(CLI::App& app);
 Body workers(CLI::App& app);
 Body bench(CLI::App& app);
 Body sim(CLI::App& app);
+Body import(CLI::App& app);
 
 // Of a running nbxd.
 Body status(CLI::App& app);
