@@ -32,6 +32,7 @@ int run(const Input& input) {
   }
   const import::Imported imported = input.format == "netem"      ? import::from_netem(input.file, text, *way)
                                     : input.format == "mahimahi" ? import::from_mahimahi(input.file, text, *way)
+                                    : input.format == "chakra"   ? import::from_chakra(input.file, text)
                                                                  : import::from_simai(input.file, text);
   for (const config::Diagnostic& diagnostic : imported.diagnostics) {
     std::cerr << diagnostic;
@@ -44,9 +45,9 @@ int run(const Input& input) {
 
 Body import(CLI::App& app) {
   auto input = std::make_shared<Input>();
-  app.add_option("FORMAT", input->format, "what FILE is: netem, mahimahi, simai")
+  app.add_option("FORMAT", input->format, "what FILE is: netem, mahimahi, simai, chakra")
       ->required()
-      ->check(CLI::IsMember({"netem", "mahimahi", "simai"}));
+      ->check(CLI::IsMember({"netem", "mahimahi", "simai", "chakra"}));
   app.add_option("FILE", input->file, "file to import; - is standard input")->required();
   app.add_option("--way", input->way, "of a link: which way it shapes: from_node, to_node or both")
       ->capture_default_str();

@@ -29,4 +29,7 @@ struct Imported {
 /// A SimAI (AICB) workload: a line per layer with computing and collectives of the three passes.
 [[nodiscard]] Imported from_simai(const std::string& name, std::string_view text);
 
+/// A Chakra execution trace of one rank, as the job of all. Places are bytes: column 1 is the first.
+[[nodiscard]] Imported from_chakra(const std::string& name, std::string_view bytes);
+
 }  // namespace nbx::import

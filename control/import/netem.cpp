@@ -1,5 +1,6 @@
 // tc-netem(8): the line's own words and units.
 #include <cmath>
+#include <map>
 
 #include "config/profile_keys.hpp"
 #include "import/import.hpp"
@@ -43,8 +44,10 @@ class Netem {
   }
 
   [[nodiscard]] std::string yaml(const std::string& way) const {
-    const std::string direction =
-        delay_ + (loss_.empty() ? "" : (ecn_ ? "  ecn: " : "  loss: ") + loss_ + "\n") + rest_;
+    std::string direction = delay_ + (loss_.empty() ? "" : (ecn_ ? "  ecn: " : "  loss: ") + loss_ + "\n");
+    for (const auto& [key, value] : rest_) {
+      direction += "  " + key + ": " + value + "\n";
+    }
     return "name: imported-netem\n" + way + ":" + (direction.empty() ? " {}\n" : "\n" + direction);
   }
 
@@ -178,7 +181,7 @@ class Netem {
 
   void read_chance(const Word& word) {
     if (const auto share = percent(word)) {
-      rest_ += "  " + std::string(word.text) + ": " + text(*share) + "\n";
+      rest_[std::string(word.text)] = text(*share);
       no_correlation();
     }
   }
@@ -206,8 +209,8 @@ class Netem {
       out_.push_back({words_[at_ - 1].pos, quoted(words_[at_ - 1].text) + " is no rate from 1 b/s to 10 Tb/s"});
       return;
     }
-    rest_ +=
-        "  rate: {limit: " + Scalar<BitRate>::format({static_cast<std::uint64_t>(bits)}) + ", count_overhead: false}\n";
+    rest_["rate"] =
+        "{limit: " + Scalar<BitRate>::format({static_cast<std::uint64_t>(bits)}) + ", count_overhead: false}";
     if (value_next()) {
       warn(out_, words_[at_].pos, "overheads of packets and cells have no counterpart here; without them");
       skip_values();
@@ -225,7 +228,7 @@ class Netem {
       out_.push_back({words_[at_ - 1].pos, quoted(words_[at_ - 1].text) + " is no number from 1 to 16777216"});
       return;
     }
-    rest_ += "  delay_line_frames: " + std::to_string(static_cast<std::uint64_t>(given->value)) + "\n";
+    rest_["delay_line_frames"] = std::to_string(static_cast<std::uint64_t>(given->value));
   }
 
   std::vector<Word> words_;
@@ -233,7 +236,7 @@ class Netem {
   std::size_t at_ = 0;
   std::string delay_;
   std::string loss_;
-  std::string rest_;
+  std::map<std::string, std::string> rest_;  // by key; what is said twice counts as said last, as in tc
   bool ecn_ = false;
 };
 

@@ -42,5 +42,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   check_profile(nbx::import::from_netem("fuzz", text, nbx::config::Way::both));
   check_profile(nbx::import::from_mahimahi("fuzz", text, nbx::config::Way::from_node));
   check_job(nbx::import::from_simai("fuzz", text));
+  check_job(nbx::import::from_chakra("fuzz", text));
   return 0;
 }

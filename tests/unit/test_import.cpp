@@ -29,7 +29,7 @@ TEST(Netem, EveryWordHasItsPlace) {
   ASSERT_TRUE(line.ok() && line.diagnostics.empty());
   EXPECT_EQ(line.yaml,
             "name: imported-netem\nto_node:\n  delay: {constant: 100ms, normal: 10ms, may_reorder: true}\n"
-            "  loss: 0.003\n  delay_line_frames: 5000\n  duplicate: 0.01\n  corrupt: 0.001\n"
+            "  loss: 0.003\n  corrupt: 0.001\n  delay_line_frames: 5000\n  duplicate: 0.01\n"
             "  rate: {limit: 10Mb/s, count_overhead: false}\n");
   profile_of(line);
 }
@@ -156,6 +156,72 @@ TEST(SimAi, DamageHasAPlace) {
     const Imported imported = from_simai("workload", text);
     ASSERT_FALSE(imported.ok()) << text;
     EXPECT_EQ(place(imported.diagnostics.front()), where) << text;
+  }
+}
+
+// The bytes of Protocol Buffers by hand: a key is a field's number and wire type (0: varint, 2: length).
+std::string varint(std::uint64_t n) {
+  std::string bytes;
+  for (; n >= 128; n >>= 7U) {
+    bytes += static_cast<char>(n | 128U);
+  }
+  return bytes + static_cast<char>(n);
+}
+std::string number(unsigned field, std::uint64_t value) { return varint(field << 3U) + varint(value); }
+std::string sized(const std::string& bytes) { return varint(bytes.size()) + bytes; }
+std::string text(unsigned field, const std::string& bytes) { return varint(field << 3U | 2U) + sized(bytes); }
+/// With an int64_val.
+std::string attribute(const std::string& name, std::uint64_t value) {
+  return text(10, text(1, name) + number(9, value));
+}
+/// id, name, type, data_deps
+std::string node(std::uint64_t id, const std::string& name, unsigned type, const std::string& deps,
+                 const std::string& more) {
+  return sized(number(1, id) + text(2, name) + number(3, type) + text(5, deps) + more);
+}
+std::string collective(std::uint64_t id, unsigned kind, std::uint64_t bytes, const std::string& deps) {
+  // is_cpu_op has a bool_val, which is left alone.
+  return node(
+      id, "c" + std::to_string(id), 7, deps,
+      text(10, text(1, "is_cpu_op") + number(27, 0)) + attribute("comm_type", kind) + attribute("comm_size", bytes));
+}
+const std::string version = sized(text(1, "0.0.4"));
+
+TEST(Chakra, DependenciesBecomeOrder) {
+  // 1 computes, 2 and 3 wait for it, 4 waits for both; in the file 4 is first.
+  const Imported imported =
+      from_chakra("trace", version + collective(4, 6, 512, varint(2) + varint(3)) +
+                               node(1, "gemm", 4, "", number(7, 25)) + collective(2, 0, 1048576, varint(1)) +
+                               node(3, "send", 5, varint(1),
+                                    attribute("comm_src", 0) + attribute("comm_dst", 3) + attribute("comm_size", 64)));
+  ASSERT_TRUE(imported.ok()) << imported.diagnostics.front().message;
+  EXPECT_EQ(imported.yaml,
+            "job: imported-chakra\neach_step:\n  - {compute: 25us, name: \"gemm\"}\n"
+            "  - {all_reduce: 1048576B, name: \"c2\"}\n"
+            "  - {flow: {from: 0, to: 3, bytes: 64B}, name: \"send\", beside: true}\n"
+            "  - {all_to_all: 512B, name: \"c4\"}\n");
+  EXPECT_TRUE(config::parse_job("imported.yaml", imported.yaml, 4).ok());
+}
+
+TEST(Chakra, WhatIsLeftOutIsSaid) {
+  const Imported imported = from_chakra("trace", version + collective(1, 0, 8, "") + collective(2, 9, 0, varint(1)));
+  ASSERT_TRUE(imported.ok());
+  ASSERT_EQ(imported.diagnostics.size(), 1U);
+  EXPECT_EQ(place(imported.diagnostics[0]), "1:" + std::to_string(version.size() + collective(1, 0, 8, "").size() + 1));
+}
+
+TEST(Chakra, DamageHasAByte) {
+  const std::string good = version + collective(1, 0, 8, "");
+  for (const auto& [bytes, where] : {std::pair{good.substr(0, good.size() - 1), version.size()},
+                                     {good + node(2, "x", 4, varint(7), number(7, 1)), good.size()},
+                                     {good + collective(1, 0, 8, ""), good.size()},
+                                     {good + node(2, "x", 4, varint(2), number(7, 1)), good.size()},
+                                     {good + node(2, "x", 7, "", attribute("comm_type", 0)), good.size()},
+                                     {std::string(), std::size_t{0}}}) {
+    const Imported imported = from_chakra("trace", bytes);
+    ASSERT_FALSE(imported.ok());
+    EXPECT_EQ(place(imported.diagnostics.front()), "1:" + std::to_string(where + 1));
+    EXPECT_TRUE(imported.yaml.empty());
   }
 }
 
