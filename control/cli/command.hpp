@@ -29,6 +29,7 @@ Body workers(CLI::App& app);
 Body bench(CLI::App& app);
 Body doctor(CLI::App& app);
 Body sim(CLI::App& app);
+Body import(CLI::App& app);
 
 // Of a running nbxd.
 Body status(CLI::App& app);

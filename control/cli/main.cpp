@@ -15,6 +15,7 @@ constexpr auto commands = std::to_array<Command>({
     {"inspect", "what a capture says, per queue pair", inspect},
     {"replay", "run a capture through the ghosts of a port", replay},
     {"sim", "a job on the cluster in virtual time", sim},
+    {"import", "other tools' links and jobs as profiles and jobs", import},
     {"run", "a program with NCCL, with ghosts as its other ranks", run},
     {"calibrate", "how far ghosts' times are off those of real ranks", calibrate},
     {"workers", "the missing workers of a PyTorch job, in its store", workers},

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "config/scalar.hpp"
 #include "config/source.hpp"
 #include "fabric/spec.hpp"
 

@@ -1,0 +1,35 @@
+// Other tools' descriptions of links and jobs, as profiles and jobs. What has no counterpart is said where it stands:
+// an imported file with warnings means less than what it was made from.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "config/profile.hpp"
+#include "config/source.hpp"
+
+namespace nbx::import {
+
+struct Imported {
+  std::string yaml;  // of a profile or a job; empty when there were errors
+  config::Diagnostics diagnostics;
+
+  [[nodiscard]] bool ok() const;
+};
+
+// `name` stands for the file in diagnostics.
+
+/// A line of tc: `tc qdisc add dev eth0 root netem delay 10ms loss 1%`, or what follows `netem` in it. It shapes what
+/// one end of a link sends; `way` says which.
+[[nodiscard]] Imported from_netem(const std::string& name, std::string_view text, config::Way way);
+
+/// A Mahimahi packet-delivery trace: a line per chance to send 1,500 bytes, its time in milliseconds.
+[[nodiscard]] Imported from_mahimahi(const std::string& name, std::string_view text, config::Way way);
+
+/// A SimAI (AICB) workload: a line per layer with computing and collectives of the three passes.
+[[nodiscard]] Imported from_simai(const std::string& name, std::string_view text);
+
+/// A Chakra execution trace of one rank, as the job of all. Places are bytes: column 1 is the first.
+[[nodiscard]] Imported from_chakra(const std::string& name, std::string_view bytes);
+
+}  // namespace nbx::import
