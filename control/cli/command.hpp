@@ -28,6 +28,9 @@ Body calibrate(CLI::App& app);
 Body workers(CLI::App& app);
 Body bench(CLI::App& app);
 Body sim(CLI::App& app);
+Body scenario(CLI::App& app);
+Body sweep(CLI::App& app);
+Body worst(CLI::App& app);
 
 // Of a running nbxd.
 Body status(CLI::App& app);
