@@ -215,7 +215,7 @@ SUITES = [
     Suite("fuzz", f"each libFuzzer target for {FUZZ_S} s", fuzz, (build_sanitized,)),
     Suite("tidy", f"clang-tidy, at most {TIDY_LIMIT_S} s", tidy, (build_sanitized,)),
     Suite("integration", "nbxd between network namespaces, an ordinary kernel as the peer",
-          pytest_suite("tests/integration", 360)),
+          pytest_suite("tests/integration", 600)),
     Suite("vm", "a Linux kernel with soft-RoCE against ghosts", pytest_suite("tests/vm", 1500)),
     Suite("nccl", "unmodified NCCL without a GPU; builds it when it is not in the cache", pytest_suite("tests/nccl", 2700)),
 ]

@@ -7,6 +7,7 @@
 #include "config/job.hpp"
 #include "config/load.hpp"
 #include "config/nic.hpp"
+#include "config/scenario.hpp"
 
 namespace nbx::check {
 namespace {
@@ -55,6 +56,15 @@ Verdict check_file(const std::string& file) {
       config::LoadedNic loaded = config::load_nic(file);
       verdict.summary = "NIC '" + loaded.nic.name + "'";
       verdict.diagnostics = std::move(loaded.diagnostics);
+      break;
+    }
+    case config::FileKind::scenario: {
+      config::LoadedScenario loaded = config::load_scenario(file);
+      verdict.summary = "scenario '" + loaded.scenario.name + "': " +
+                        counted(loaded.scenario.assertions.size(), "assertion") + " about job '" + loaded.job.name +
+                        "' on " + counted(loaded.cluster.ghosts.size() + 1, "rank");
+      verdict.diagnostics = std::move(loaded.diagnostics);
+      verdict.warnings = std::move(loaded.warnings);
       break;
     }
     case config::FileKind::unknown:

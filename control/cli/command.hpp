@@ -30,6 +30,9 @@ Body bench(CLI::App& app);
 Body doctor(CLI::App& app);
 Body sim(CLI::App& app);
 Body import(CLI::App& app);
+Body scenario(CLI::App& app);
+Body sweep(CLI::App& app);
+Body worst(CLI::App& app);
 
 // Of a running nbxd.
 Body status(CLI::App& app);

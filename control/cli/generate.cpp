@@ -29,7 +29,8 @@ Body schema(CLI::App& app) {
                       {{"cluster", config::cluster_schema},
                        {"job", config::job_schema},
                        {"nic", config::nic_schema},
-                       {"profile", config::profile_schema}});
+                       {"profile", config::profile_schema},
+                       {"scenario", config::scenario_schema}});
 }
 
 Body docs(CLI::App& app) {
@@ -38,6 +39,7 @@ Body docs(CLI::App& app) {
                        {"job", config::job_reference},
                        {"profile", config::profile_reference},
                        {"nic", config::nic_reference},
+                       {"scenario", config::scenario_reference},
                        {"counters", config::counter_reference}});
 }
 

@@ -74,7 +74,7 @@ Body sim(CLI::App& app) {
       return exit_usage;
     }
     input->options.limit = *limit;
-    input->options.every_step = input->json;
+    input->options.details = input->json;
     return run(*input);
   };
 }

@@ -81,6 +81,12 @@ void read_job(const std::optional<Value>& document, std::uint32_t ranks, LoadedJ
 
 }  // namespace
 
+LoadedJob job_of(const std::optional<Value>& document, std::uint32_t ranks) {
+  LoadedJob loaded;
+  read_job(document, ranks, loaded);
+  return loaded;
+}
+
 LoadedJob load_job(const std::string& path, std::uint32_t ranks) {
   LoadedJob loaded;
   read_job(read_document(path, loaded.diagnostics), ranks, loaded);

@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "config/document.hpp"
 #include "config/scalar.hpp"
 #include "config/source.hpp"
 
@@ -86,6 +87,9 @@ struct LoadedJob {
 [[nodiscard]] LoadedJob load_job(const std::string& path, std::uint32_t ranks);
 /// The same of a text; `name` stands for its file in diagnostics.
 [[nodiscard]] LoadedJob parse_job(const std::string& name, const std::string& text, std::uint32_t ranks);
+
+/// The same of a tree, if there is one.
+[[nodiscard]] LoadedJob job_of(const std::optional<Value>& document, std::uint32_t ranks);
 
 template <>
 struct Words<Algorithm> {

@@ -101,6 +101,17 @@ Limits limits_of(const T& target, Limits limits) {
   return limits;
 }
 
+/// What a description cannot say is read as it stands: specialise with
+///   static std::string type();
+///   static Json schema();
+///   static void read(const Value&, T&, Diagnostics&);
+template <class T>
+struct Raw;
+template <class T>
+concept RawType = requires {
+  Raw<T>::type();
+};
+
 /// Strong types wrap a `value`; PathMtu and the like convert.
 template <class Strong, class Member>
 Strong wrap(const Member& member) {

@@ -55,11 +55,6 @@ std::vector<std::string> yaml_files_of(const std::string& folder) {
 
 bool is_path(const std::string& name) { return name.find('/') != std::string::npos || name.ends_with(".yaml"); }
 
-/// A path in a file is relative to that file.
-std::string beside(const Located<std::string>& path) {
-  return (fs::path(*path.pos.file).parent_path() / *path).lexically_normal().string();
-}
-
 /// The file that a word stands for: a path, or the name of a shipped one. Empty, with a diagnostic, when there is none.
 std::string find_file(const Located<std::string>& name, const std::string& what, const std::string& folder,
                       const std::vector<std::string>& shipped, Diagnostics& out) {
@@ -303,6 +298,16 @@ void read_cluster(const std::string& file, const std::optional<Value>& document,
 
 }  // namespace
 
+std::string beside(const Located<std::string>& path) {
+  return (fs::path(*path.pos.file).parent_path() / *path).lexically_normal().string();
+}
+
+Loaded cluster_of(const std::string& file, const std::optional<Value>& document) {
+  Loaded loaded;
+  read_cluster(file, document, loaded);
+  return loaded;
+}
+
 Loaded load_cluster(const std::string& path) {
   Loaded loaded;
   read_cluster(path, read_document(path, loaded.diagnostics), loaded);
@@ -352,6 +357,9 @@ FileKind file_kind(const std::string& path, Diagnostics& out) {
   const auto has_any = [&](std::initializer_list<const char*> keys) {
     return std::any_of(keys.begin(), keys.end(), [&](const char* key) { return document->find(key) != nullptr; });
   };
+  if (has_any({"scenario", "assert"})) {
+    return FileKind::scenario;
+  }
   if (has_any({"job", "each_step"})) {
     return FileKind::job;
   }
@@ -367,7 +375,7 @@ FileKind file_kind(const std::string& path, Diagnostics& out) {
   }
   out.push_back({document->pos,
                  "neither a cluster file ('cluster', 'ports', 'ghosts') nor a profile ('from_node', 'to_node', 'both', "
-                 "'extends') nor a job ('job', 'each_step')"});
+                 "'extends') nor a job ('job', 'each_step') nor a scenario ('scenario', 'assert')"});
   return FileKind::unknown;
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "config/cluster.hpp"
+#include "config/document.hpp"
 #include "config/source.hpp"
 
 namespace nbx::config {
@@ -27,14 +28,19 @@ struct LoadedProfile {
 [[nodiscard]] Loaded load_cluster(const std::string& path);
 /// The same of a text; `name` stands for its file, in diagnostics and for what it names beside it.
 [[nodiscard]] Loaded parse_cluster(const std::string& name, const std::string& text);
+/// The same of what `file` holds: nothing, or a tree.
+[[nodiscard]] Loaded cluster_of(const std::string& file, const std::optional<Value>& document);
 /// Reads a profile: a path, or the name of a shipped one. What needs a cluster is left to check_profile (checks.hpp).
 [[nodiscard]] LoadedProfile load_profile(const std::string& path_or_name);
 /// `current` with what `text`, keys of a profile in YAML, says instead. `name` stands for a file in diagnostics.
 [[nodiscard]] LoadedProfile change_profile(const Profile& current, const std::string& name, const std::string& text);
 
-enum class FileKind : std::uint8_t { unknown, cluster, profile, job, nic };
+enum class FileKind : std::uint8_t { unknown, cluster, profile, job, nic, scenario };
 /// By the keys at its top; unknown, with a diagnostic, when it cannot be read or has keys of none.
 [[nodiscard]] FileKind file_kind(const std::string& path, Diagnostics& out);
+
+/// A path in a file is relative to that file.
+[[nodiscard]] std::string beside(const Located<std::string>& path);
 
 /// Where shipped profiles are: $NBX_PROFILES, the source tree, or the installed data.
 [[nodiscard]] std::string shipped_profiles_folder();

@@ -4,6 +4,7 @@
 
 #include "config/cluster_keys.hpp"
 #include "config/job_keys.hpp"
+#include "config/scenario_keys.hpp"
 
 namespace nbx::config {
 namespace {
@@ -92,6 +93,8 @@ class Modeller {
       Type list{.kind = Type::Kind::list, .one_or_many = options.one_or_many};
       list.element.push_back(type_of(sample, {.limits = options.limits}));
       return list;
+    } else if constexpr (RawType<Plain>) {
+      return {.kind = Type::Kind::scalar, .word = Raw<Plain>::type(), .schema = Raw<Plain>::schema()};
     } else if constexpr (ScalarType<Plain>) {
       return scalar<Plain>(options.limits, limits_of(target, options.limits));
     } else {
@@ -143,6 +146,7 @@ Model model_of() {
 Model cluster_model() { return model_of<ClusterConfig>(); }
 Model profile_model() { return model_of<Profile>(); }
 Model job_model() { return model_of<Job>(); }
+Model scenario_model() { return model_of<Scenario>(); }
 Model nic_model() { return model_of<Nic>(); }
 
 }  // namespace nbx::config

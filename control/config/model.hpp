@@ -50,6 +50,7 @@ using Model = std::deque<Structure>;
 [[nodiscard]] Model cluster_model();
 [[nodiscard]] Model profile_model();
 [[nodiscard]] Model job_model();
+[[nodiscard]] Model scenario_model();
 [[nodiscard]] Model nic_model();
 
 }  // namespace nbx::config

@@ -130,6 +130,8 @@ void read(const Value& value, T&& target, const FieldOptions& options, Diagnosti
     read(value, target.emplace(), options, out);
   } else if constexpr (is_vector<Plain>) {
     read_list(value, target, options, out);
+  } else if constexpr (RawType<Plain>) {
+    Raw<Plain>::read(value, target, out);
   } else if constexpr (ScalarType<Plain>) {
     read_scalar(value, target, limits_of(target, options.limits), out);
   } else {

@@ -1,6 +1,7 @@
 // The references in Markdown: of the keys from the model, of the counters from their table.
 #include <algorithm>
 
+#include "config/assertion.hpp"
 #include "config/generate.hpp"
 #include "config/model.hpp"
 #include "stats/counters.hpp"
@@ -110,6 +111,22 @@ std::string cluster_reference() { return reference(cluster_model(), "Cluster fil
 std::string job_reference() { return reference(job_model(), "Jobs", "job"); }
 std::string profile_reference() { return reference(profile_model(), "Profiles", "profile"); }
 std::string nic_reference() { return reference(nic_model(), "NICs", "nic"); }
+
+std::string scenario_reference() {
+  constexpr const char* limits[] = {"number", "number", "rate", "number", "probability", "size", "duration"};
+  std::string out = reference(scenario_model(), "Scenarios", "scenario");
+  out +=
+      "\n## Assertions\n\nA metric, one of `<`, `<=`, `==`, `>=`, `>`, and a limit: `jct_ratio <= 1.05`. `no` and a "
+      "count stand for its being 0: `no qp errors`. Any [counter](counters.md), of the ghosts and the simulated node "
+      "together, is a count too: `counter.np_cnp_sent > 0`. The baseline is the same job on the same cluster without "
+      "the "
+      "faults.\n\n| metric | limit | is |\n|---|---|---|\n";
+  for (const MetricInfo& metric : metric_info) {
+    out += "| `" + std::string(metric.name) + "` | " + limits[static_cast<std::size_t>(metric.unit)] + " | " +
+           std::string(metric.text) + " |\n";
+  }
+  return out;
+}
 
 std::string counter_reference() {
   return "# Counters\n\n<!-- Printed by `nbx docs counters`; change dataplane/stats/counters.def instead. -->\n\n"

@@ -129,6 +129,7 @@ std::string schema(const Model& model, const std::string& title) {
 
 std::string cluster_schema() { return schema(cluster_model(), "NeuronaBox cluster file"); }
 std::string job_schema() { return schema(job_model(), "NeuronaBox job"); }
+std::string scenario_schema() { return schema(scenario_model(), "NeuronaBox scenario"); }
 std::string profile_schema() { return schema(profile_model(), "NeuronaBox profile"); }
 std::string nic_schema() { return schema(nic_model(), "NeuronaBox NIC"); }
 

@@ -41,6 +41,7 @@ void add_rows(ordered_json& doc, const char* key, ordered_json rows) {
 ordered_json network_json(const pipeline::NetworkReport& report) {
   ordered_json doc;
   doc["deadlock"] = report.deadlock.empty() ? "none" : report.deadlock;
+  doc["xoffs"] = report.xoffs;
   ordered_json pauses = ordered_json::array();
   add_pauses(pauses, "from_node", report.from_node);
   add_pauses(pauses, "to_node", report.to_node);
@@ -69,6 +70,18 @@ ordered_json network_json(const pipeline::NetworkReport& report) {
                        {c.of_node ? "node_priority" : "ghost_priority", c.other}});
   }
   add_rows(doc, "class_disagreements", std::move(classes));
+  ordered_json queues = ordered_json::array();
+  for (const pipeline::NetworkReport::Queues& q : report.queues) {
+    queues.push_back({{"priority", q.priority},
+                      {"frames", q.admitted},
+                      {"marked", q.marked},
+                      {"dropped", q.dropped},
+                      {"peak_bytes", q.peak_bytes},
+                      {"peak_at", q.peak_at},
+                      {"pauses_obeyed", q.pauses},
+                      {"paused_us", microseconds(q.paused)}});
+  }
+  add_rows(doc, "queues", std::move(queues));
   return doc;
 }
 

@@ -208,14 +208,25 @@ Part part_of(const config::JobOperation& operation, std::uint32_t rank, std::uin
                     operation.what);
 }
 
+std::uint64_t rank_bytes(const config::JobOperation& operation, std::uint32_t rank, std::uint32_t ranks) {
+  std::uint64_t sent = 0;
+  std::uint64_t received = 0;
+  for (std::uint32_t other = 0; other < ranks; ++other) {
+    for (const Stream& stream : part_of(operation, other, ranks).out) {
+      sent += other == rank ? stream.total_bytes() : 0;
+      received += stream.to == rank ? stream.total_bytes() : 0;
+    }
+  }
+  return std::max(sent, received);
+}
+
 std::uint64_t busiest_bytes(const config::JobOperation& operation, std::uint32_t ranks) {
   std::uint64_t most = 0;
   std::vector<std::uint64_t> received(ranks);
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
     std::uint64_t sent = 0;
     for (const Stream& stream : part_of(operation, rank, ranks).out) {
-      const std::uint64_t chunks = stream.messages / stream.slices;
-      const std::uint64_t bytes = chunks * ((stream.slices - 1) * stream.slice_bytes + stream.last_bytes);
+      const std::uint64_t bytes = stream.total_bytes();
       sent += bytes;
       most = std::max(most, received[stream.to] += bytes);
     }

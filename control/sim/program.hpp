@@ -30,6 +30,9 @@ struct Stream {
   [[nodiscard]] std::uint32_t bytes_of(std::uint64_t message) const noexcept {
     return message % slices == slices - 1 ? last_bytes : slice_bytes;
   }
+  [[nodiscard]] std::uint64_t total_bytes() const noexcept {
+    return messages / slices * ((slices - 1) * slice_bytes + last_bytes);
+  }
   /// How many may have gone when so many have `come` in, by lane.
   [[nodiscard]] std::uint64_t allowed(const std::vector<std::uint64_t>& come) const noexcept {
     std::uint64_t received = messages;
@@ -50,6 +53,9 @@ struct Part {
 
 /// The part of `rank`, one of `ranks`. A message longer than RDMA allows (2^31 bytes, IBTA 9.7.1) goes as several.
 [[nodiscard]] Part part_of(const config::JobOperation& operation, std::uint32_t rank, std::uint32_t ranks);
+
+/// Bytes that `rank` has to send or to receive, whichever is more.
+[[nodiscard]] std::uint64_t rank_bytes(const config::JobOperation& operation, std::uint32_t rank, std::uint32_t ranks);
 
 /// Bytes that the busiest host has to send or to receive: no network is faster than these at its cable.
 [[nodiscard]] std::uint64_t busiest_bytes(const config::JobOperation& operation, std::uint32_t ranks);

@@ -30,6 +30,8 @@ class Ranks::Connection {
   Connection(Connection&&) = delete;
   Connection& operator=(Connection&&) = delete;
   virtual void send(std::uint64_t operation, std::uint32_t lane, std::uint32_t bytes, Instant now) = 0;
+  /// nullptr: it has none.
+  [[nodiscard]] virtual const rdma::Qp* qp() const noexcept { return nullptr; }
 };
 
 /// In packets.
@@ -48,8 +50,10 @@ class Ranks::QueuePair final : public Connection, public rdma::QpUser {
                         .local = {0, bytes, region_key},
                         .remote_addr = address,
                         .rkey = region_key});
+    under_way_.push_back({now, qp_->stats().data_frames_retransmitted});
     post(now);
   }
+  [[nodiscard]] const rdma::Qp* qp() const noexcept override { return qp_; }
 
   void on_completion(rdma::Qp&, const rdma::Completion& completion, Instant now) noexcept override;
   void on_error(rdma::Qp&, rdma::WcStatus cause, Instant now) noexcept override;
@@ -68,13 +72,18 @@ class Ranks::QueuePair final : public Connection, public rdma::QpUser {
   rdma::Transport* transport_ = nullptr;
   rdma::Qp* qp_ = nullptr;
   std::deque<rdma::SendWr> waiting_;
+  struct UnderWay {
+    Instant since;
+    std::uint64_t retransmitted;  // packets of the queue pair, then
+  };
+  std::deque<UnderWay> under_way_;  // what waits, and what is not acknowledged
   std::uint32_t posted_ = 0;
 };
 
 /// In closed form. Messages come in, and are acknowledged, in the order in which they were sent.
 class Ranks::Shortcut final : public Connection, public TimerClient {
  public:
-  Shortcut(Wheel& wheel, ClosedForm& form, Rank& from, Rank& to);
+  Shortcut(Wheel& wheel, ClosedForm& form, Parts& parts, Rank& from, Rank& to);
 
   void send(std::uint64_t operation, std::uint32_t lane, std::uint32_t bytes, Instant now) override;
   void on_timer(TimerNode&, Instant now) noexcept override;
@@ -95,6 +104,7 @@ class Ranks::Shortcut final : public Connection, public TimerClient {
 
   Wheel& wheel_;
   ClosedForm& form_;
+  Parts& parts_;
   Rank& from_;
   Rank& to_;
   ClosedForm::Path path_;
@@ -219,7 +229,7 @@ class Ranks::Rank final : public rdma::QpUser, public TimerClient {
   }
 
   void begin(std::uint64_t i, Instant now) {
-    owner_.began(i, now);
+    owner_.began(i, number_, now);
     Work& w = work(i);
     w.started = true;
     if (w.part.compute != Duration::zero()) {
@@ -235,7 +245,7 @@ class Ranks::Rank final : public rdma::QpUser, public TimerClient {
     send(i, now);
     if (complete(w)) {
       w.ended = true;
-      owner_.ended(i, now);
+      owner_.ended(i, number_, now);
     }
   }
 
@@ -256,7 +266,7 @@ class Ranks::Rank final : public rdma::QpUser, public TimerClient {
   void end_if_complete(std::uint64_t i, Instant now) {
     if (Work& w = work(i); !w.ended && complete(w)) {
       w.ended = true;
-      owner_.ended(i, now);
+      owner_.ended(i, number_, now);
       advance(now);
     }
   }
@@ -291,14 +301,15 @@ class Ranks::Rank final : public rdma::QpUser, public TimerClient {
   TimerNode timer_;
 };
 
-Ranks::Shortcut::Shortcut(Wheel& wheel, ClosedForm& form, Rank& from, Rank& to)
-    : wheel_(wheel), form_(form), from_(from), to_(to), path_(form.path(from.number(), to.number())) {
+Ranks::Shortcut::Shortcut(Wheel& wheel, ClosedForm& form, Parts& parts, Rank& from, Rank& to)
+    : wheel_(wheel), form_(form), parts_(parts), from_(from), to_(to), path_(form.path(from.number(), to.number())) {
   timer_.client = this;
 }
 void Ranks::Shortcut::send(std::uint64_t operation, std::uint32_t lane, std::uint32_t bytes, Instant now) {
   const ClosedForm::Times times = form_.send(path_, from_.number(), to_.number(), bytes, now);
   arriving_.push_back({times.arrived, operation, lane});
   acknowledged_.push_back({times.acknowledged, operation, lane});
+  parts_.on_message(operation, from_.number(), to_.number(), now, false, times.acknowledged);
   arm();
 }
 void Ranks::Shortcut::on_timer(TimerNode&, Instant now) noexcept {
@@ -318,6 +329,10 @@ void Ranks::Shortcut::on_timer(TimerNode&, Instant now) noexcept {
 void Ranks::QueuePair::on_completion(rdma::Qp&, const rdma::Completion& completion, Instant now) noexcept {
   if (completion.status == rdma::WcStatus::success) {
     --posted_;
+    const UnderWay message = under_way_.front();
+    under_way_.pop_front();
+    owner_.parts_.on_message(completion.wr_id, from_.number(), to_, message.since,
+                             qp_->stats().data_frames_retransmitted != message.retransmitted, now);
     post(now);
     from_.on_sent(completion.wr_id, now);
   }
@@ -331,7 +346,8 @@ Ranks::Ranks(const config::Job& job, std::uint32_t ranks, std::uint32_t path_mtu
       path_mtu_(path_mtu),
       closed_form_(std::move(closed_form)),
       spans_(job.steps, std::vector<Span>(job.each_step.size())),
-      steps_(job.steps) {
+      steps_(job.steps),
+      parts_(job, ranks) {
   for (std::uint32_t i = 0; i < ranks; ++i) {
     ranks_.push_back(std::make_unique<Rank>(*this, i));
   }
@@ -364,7 +380,8 @@ void Ranks::connect(std::uint32_t from, std::uint32_t to, std::uint32_t lane) {
     return;
   }
   if (closed_form_ && closed(from) && closed(to)) {
-    connection = std::make_unique<Shortcut>(ranks_[from]->context().wheel, *closed_form_, *ranks_[from], *ranks_[to]);
+    connection =
+        std::make_unique<Shortcut>(ranks_[from]->context().wheel, *closed_form_, parts_, *ranks_[from], *ranks_[to]);
   } else {
     connection = connect_queue_pairs(from, to);
   }
@@ -423,17 +440,29 @@ std::string Ranks::waiting() const {
   return told > told_max ? text + "\n  and " + std::to_string(told - told_max) + " more" : text;
 }
 
+std::vector<Flow> Ranks::flows() const {
+  std::vector<Flow> flows;
+  for (const auto& [key, connection] : connections_) {
+    if (connection->qp() != nullptr) {
+      flows.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key), connection->qp()});
+    }
+  }
+  return flows;
+}
+
 double Ranks::share_done() const noexcept {
   return messages_ == 0 ? 0 : static_cast<double>(received_) / static_cast<double>(messages_);
 }
 
-void Ranks::began(std::uint64_t i, Instant now) {
+void Ranks::began(std::uint64_t i, std::uint32_t rank, Instant now) {
+  parts_.began(i, rank, now);
   Span& span = spans_[i / operations()][i % operations()];
   span.first_start = std::min(span.first_start, now);
   Span& step = steps_[i / operations()];
   step.first_start = std::min(step.first_start, now);
 }
-void Ranks::ended(std::uint64_t i, Instant now) {
+void Ranks::ended(std::uint64_t i, std::uint32_t rank, Instant now) {
+  parts_.ended(i, rank, now);
   Span& span = spans_[i / operations()][i % operations()];
   span.last_end = std::max(span.last_end, now);
   Span& step = steps_[i / operations()];

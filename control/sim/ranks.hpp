@@ -11,7 +11,9 @@
 
 #include "ghost/personality.hpp"
 #include "sim/closed_form.hpp"
+#include "sim/parts.hpp"
 #include "sim/program.hpp"
+#include "sim/timeline.hpp"
 
 namespace nbx::sim {
 
@@ -51,6 +53,9 @@ class Ranks {
   /// Of whole steps: from the first rank's start to the last one's end.
   [[nodiscard]] const std::vector<Span>& steps() const noexcept { return steps_; }
   [[nodiscard]] std::size_t queue_pairs() const noexcept { return queue_pairs_; }
+  [[nodiscard]] const Parts& parts() const noexcept { return parts_; }
+  /// One per queue pair that sends.
+  [[nodiscard]] std::vector<Flow> flows() const;
 
  private:
   class Rank;
@@ -60,8 +65,8 @@ class Ranks {
   void connect(std::uint32_t from, std::uint32_t to, std::uint32_t lane);
   [[nodiscard]] std::unique_ptr<Connection> connect_queue_pairs(std::uint32_t from, std::uint32_t to);
   [[nodiscard]] bool closed(std::uint32_t rank) const;
-  void began(std::uint64_t operation, Instant now);
-  void ended(std::uint64_t operation, Instant now);
+  void began(std::uint64_t operation, std::uint32_t rank, Instant now);
+  void ended(std::uint64_t operation, std::uint32_t rank, Instant now);
   void fail(std::uint32_t rank, rdma::WcStatus cause, Instant now, std::optional<std::uint32_t> peer = {});
   // Operations are counted through all steps.
   [[nodiscard]] std::uint64_t operations() const noexcept { return job_.each_step.size(); }
@@ -82,6 +87,7 @@ class Ranks {
   std::string failure_;
   std::vector<std::vector<Span>> spans_;
   std::vector<Span> steps_;
+  Parts parts_;
 };
 
 }  // namespace nbx::sim

@@ -6,8 +6,10 @@
 
 #include "pipeline/shard.hpp"
 #include "plan/plan.hpp"
+#include "report/network_json.hpp"
 #include "report/to_json.hpp"
 #include "sim/ranks.hpp"
+#include "sim/timeline.hpp"
 
 namespace nbx::sim {
 namespace {
@@ -101,6 +103,9 @@ class Simulation {
     port_->start(now_);
     node_->start(now_);
     ranks_.start(now_);
+    if (options.details) {
+      timeline_.emplace(port_->network() != nullptr ? &port_->network()->network() : nullptr, ranks_.flows());
+    }
     for (std::uint64_t turn = 0; !ranks_.done(); ++turn) {
       if (auto error = settle()) {
         return error;
@@ -118,6 +123,9 @@ class Simulation {
                      ranks_.waiting()};
       }
       now_ = std::max(now_, next);
+      if (timeline_) {
+        timeline_->until(now_);
+      }
       constexpr std::uint64_t turns_between_looks = 4096;
       if (turn % turns_between_looks == 0 && Clock::now() - told > std::chrono::milliseconds{500}) {
         told = Clock::now();
@@ -128,7 +136,7 @@ class Simulation {
     return std::nullopt;
   }
 
-  [[nodiscard]] Json report(bool every_step) const;
+  [[nodiscard]] Json report() const;
   /// That a rank has received.
   [[nodiscard]] std::uint64_t packets() const {
     return port_counters_.get(Counter::rx_roce_packets) + node_counters_.get(Counter::rx_roce_packets);
@@ -184,6 +192,8 @@ class Simulation {
   }
 
   [[nodiscard]] Json operation_report(std::size_t i) const;
+  [[nodiscard]] Json step_report(std::size_t step) const;
+  [[nodiscard]] Json traffic_report() const;
   /// On the cable of a host that has so many bytes of payload to send; zero: no rate is known.
   [[nodiscard]] Duration on_cable(std::uint64_t payload) const;
 
@@ -199,6 +209,7 @@ class Simulation {
   Counters node_counters_;
   std::unique_ptr<pipeline::Shard> port_;
   std::unique_ptr<pipeline::Shard> node_;
+  std::optional<Timeline> timeline_;
   Instant now_{};
   std::chrono::duration<double> wall_{};
 };
@@ -244,7 +255,62 @@ Json Simulation::operation_report(std::size_t i) const {
   return row;
 }
 
-Json Simulation::report(bool every_step) const {
+/// Enough of them to draw the distribution; in microseconds.
+Json completion_report(const Histogram& ns) {
+  Json row{{"messages", ns.count()}};
+  Json cdf = Json::array();
+  constexpr double shares[] = {0,   0.01, 0.05, 0.1,  0.2,  0.3,   0.4,    0.5, 0.6,
+                               0.7, 0.8,  0.9,  0.95, 0.99, 0.999, 0.9999, 1};
+  for (const double share : shares) {
+    cdf.push_back({static_cast<double>(ns.quantile(share)) * 1e-3, share});
+  }
+  row["median_us"] = static_cast<double>(ns.quantile(0.5)) * 1e-3;
+  row["p99_us"] = static_cast<double>(ns.quantile(0.99)) * 1e-3;
+  row["max_us"] = static_cast<double>(ns.quantile(1)) * 1e-3;
+  row["cdf"] = std::move(cdf);
+  return row;
+}
+
+Json Simulation::step_report(std::size_t step) const {
+  Json row{{"step", step},
+           {"start_us", us(ranks_.steps()[step].first_start - Instant{})},
+           {"us", us(ranks_.steps()[step].length())}};
+  Json spans = Json::array();
+  for (const Span& span : ranks_.spans()[step]) {
+    spans.push_back({{"start_us", us(span.first_start - Instant{})}, {"us", us(span.length())}});
+  }
+  row["operations"] = std::move(spans);
+  const StepParts& parts = ranks_.parts().steps()[step];
+  std::uint64_t bytes = 0;
+  for (const auto& operation : job_.each_step) {
+    bytes += rank_bytes(*operation, parts.rank, ranks_of(cluster_));
+  }
+  // What is neither computing, waiting nor sent again is the cable's for as long as it needs; the rest is queues and
+  // latency.
+  const Duration transfer = std::min(parts.communication, on_cable(bytes));
+  row["parts"] = {{"last_rank", parts.rank},
+                  {"late_start_us", us(parts.late_start)},
+                  {"compute_us", us(parts.compute)},
+                  {"waiting_us", us(parts.waiting)},
+                  {"retransmission_us", us(parts.resent)},
+                  {"transfer_us", us(transfer)},
+                  {"queueing_us", us(parts.communication - transfer)}};
+  if (parts.waiting != Duration::zero()) {
+    row["parts"]["waited_for_rank"] = parts.waited_for;
+  }
+  return row;
+}
+
+Json Simulation::traffic_report() const {
+  Json rows = Json::array();
+  const traffic::Engine* engine = port_->traffic();
+  for (std::size_t i = 0; engine != nullptr && i < engine->size(); ++i) {
+    rows.push_back(report::traffic_json(engine->spec(i), engine->stats(i), engine->active(i, now_)));
+  }
+  return rows;
+}
+
+Json Simulation::report() const {
   Json doc{{"job", job_.name}, {"cluster", cluster_.name}, {"ranks", ranks_of(cluster_)}, {"seed", cluster_.seed}};
   doc["virtual_time_us"] = us(now_ - Instant{});
   Json steps{{"count", job_.steps}};
@@ -255,20 +321,28 @@ Json Simulation::report(bool every_step) const {
     operations.push_back(operation_report(i));
   }
   doc["operations"] = std::move(operations);
-  if (every_step) {
+  if (timeline_) {
     Json each = Json::array();
     for (std::size_t step = 0; step < job_.steps; ++step) {
-      Json row{{"step", step},
-               {"start_us", us(ranks_.steps()[step].first_start - Instant{})},
-               {"us", us(ranks_.steps()[step].length())}};
-      Json spans = Json::array();
-      for (const Span& span : ranks_.spans()[step]) {
-        spans.push_back({{"start_us", us(span.first_start - Instant{})}, {"us", us(span.length())}});
-      }
-      row["operations"] = std::move(spans);
-      each.push_back(std::move(row));
+      each.push_back(step_report(step));
     }
     doc["each_step"] = std::move(each);
+    Json completions = Json::array();
+    for (std::size_t i = 0; i < job_.each_step.size(); ++i) {
+      if (const Histogram& ns = ranks_.parts().completion_ns(i); ns.count() != 0) {
+        Json row{{"operation", name_of(*job_.each_step[i])}};
+        row.update(completion_report(ns));
+        completions.push_back(std::move(row));
+      }
+    }
+    doc["completion_times"] = std::move(completions);
+    doc["timeline"] = timeline_->report();
+  }
+  if (port_->network() != nullptr) {
+    doc["network"] = report::network_json(port_->network()->report(now_));
+  }
+  if (Json rows = traffic_report(); !rows.empty()) {
+    doc["traffic"] = std::move(rows);
   }
   doc["ghosts"] = {{"counters", report::counters_json(port_counters_)}, {"drops", report::drops_json(port_counters_)}};
   doc["node"] = {{"counters", report::counters_json(node_counters_)}, {"drops", report::drops_json(node_counters_)}};
@@ -280,8 +354,6 @@ Json Simulation::report(bool every_step) const {
 std::uint32_t ranks_of(const config::ClusterConfig& cluster) {
   return static_cast<std::uint32_t>(cluster.ghosts.size()) + 1;
 }
-
-namespace {
 
 std::optional<Error> unfit(const config::ClusterConfig& cluster) {
   if (cluster.ports.size() != 1) {
@@ -297,8 +369,6 @@ std::optional<Error> unfit(const config::ClusterConfig& cluster) {
   return std::nullopt;
 }
 
-}  // namespace
-
 Result<Outcome> simulate(const config::ClusterConfig& cluster, const config::Job& job, const Options& options,
                          const Progress& progress) {
   if (auto error = unfit(cluster)) {
@@ -308,8 +378,7 @@ Result<Outcome> simulate(const config::ClusterConfig& cluster, const config::Job
   if (auto error = simulation.run(options, progress)) {
     return *error;
   }
-  return Outcome{simulation.report(options.every_step), simulation.packets(), simulation.queue_pairs(),
-                 simulation.wall()};
+  return Outcome{simulation.report(), simulation.packets(), simulation.queue_pairs(), simulation.wall()};
 }
 
 }  // namespace nbx::sim

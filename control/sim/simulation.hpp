@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "base/result.hpp"
@@ -14,7 +15,7 @@ namespace nbx::sim {
 
 struct Options {
   Duration limit = std::chrono::hours{24};  // of virtual time; then the simulation is called stuck
-  bool every_step = false;                  // in the report
+  bool details = false;                     // in the report: every step, queues and rates over time
 };
 
 /// Told now and then how far the job is: 0 to 1.
@@ -22,6 +23,9 @@ using Progress = std::function<void(double done, Instant now)>;
 
 /// Ranks of a cluster: the real node and its ghosts.
 [[nodiscard]] std::uint32_t ranks_of(const config::ClusterConfig& cluster);
+
+/// Why a cluster cannot be simulated, if so.
+[[nodiscard]] std::optional<Error> unfit(const config::ClusterConfig& cluster);
 
 struct Outcome {
   nlohmann::ordered_json report;  // the same for the same files

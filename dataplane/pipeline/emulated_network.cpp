@@ -352,6 +352,7 @@ class EmulatedNetwork::State final : public switching::PacketOwner, public traff
         if (watchdog.storms_detected() != 0) {
           out.watchdogs.push_back({place(s, i), watchdog.storms_detected(), watchdog.storms_restored()});
         }
+        out.xoffs += network_.at(s).pfc(i).xoffs();
       }
     }
     for (const auto& ghost : ghosts_) {
@@ -362,8 +363,36 @@ class EmulatedNetwork::State final : public switching::PacketOwner, public traff
     add_differences(out.classes, differences_[0], true, true);
     add_differences(out.classes, differences_[1], false, true);
     add_differences(out.classes, other_than_ghosts_, true, false);
+    for (unsigned p = 0; p < switching::priorities; ++p) {
+      if (NetworkReport::Queues queues = queues_of(p); queues.admitted != 0) {
+        out.queues.push_back(std::move(queues));
+      }
+    }
     if (const auto cycle = switching::find_deadlock(network_, now)) {
       out.deadlock = switching::describe(network_, *cycle);
+    }
+    return out;
+  }
+
+  [[nodiscard]] NetworkReport::Queues queues_of(unsigned priority) const {
+    NetworkReport::Queues out;
+    out.priority = priority;
+    for (switching::SwitchId s = 0; s < network_.topology().switches.size(); ++s) {
+      const switching::SwitchCounters& counters = network_.at(s).counters();
+      out.admitted += counters.admitted[priority];
+      out.marked += counters.marked[priority];
+      for (const auto& reason : counters.drops) {
+        out.dropped += reason[priority];
+      }
+      for (PortIndex i = 0; i < network_.at(s).ports(); ++i) {
+        const switching::EgressCounters& port = network_.at(s).port(i).counters(priority);
+        out.pauses += port.rx_pause;
+        out.paused += port.rx_pause_duration;
+        if (port.queue_peak_bytes > out.peak_bytes) {
+          out.peak_bytes = port.queue_peak_bytes;
+          out.peak_at = place(s, i);
+        }
+      }
     }
     return out;
   }

@@ -39,7 +39,20 @@ struct NetworkReport {
   std::vector<Watchdog> watchdogs;
   std::vector<Receiver> receivers;
   std::vector<ClassDifference> classes;
-  std::string deadlock;  // the cycle of queues; empty: none now
+  /// Over all switches, by priority.
+  struct Queues {
+    unsigned priority = 0;
+    std::uint64_t admitted = 0;
+    std::uint64_t marked = 0;
+    std::uint64_t dropped = 0;
+    std::uint64_t peak_bytes = 0;  // of the queue that was fullest
+    std::string peak_at;
+    std::uint64_t pauses = 0;  // frames that switches obeyed: from each other and from receivers
+    Duration paused{};         // of all ports together
+  };
+  std::vector<Queues> queues;  // that had a frame
+  std::uint64_t xoffs = 0;     // times that a switch stopped a priority of a peer
+  std::string deadlock;        // the cycle of queues; empty: none now
 };
 
 }  // namespace nbx::pipeline

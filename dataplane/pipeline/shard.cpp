@@ -579,6 +579,7 @@ class Shard::State final : public EmulatedNetwork::User,
   Rng rng_;
   FramePool pool_;
   Wheel wheel_;
+  std::unique_ptr<EmulatedNetwork> network_;  // outlives all whose timers are in the wheel beside its packets
   Ledger ledger_;
   std::unique_ptr<events::Table> events_;
   std::vector<Instant> silent_until_;  // by ghost
@@ -594,7 +595,6 @@ class Shard::State final : public EmulatedNetwork::User,
   ghost::StreamPorts stream_ports_;
   StaticEndpoints static_;
   Bridge bridge_;
-  std::unique_ptr<EmulatedNetwork> network_;
   FromNodeSink from_node_sink_{*this};
   ToNodeSink to_node_sink_{*this};
   fabric::Impairment from_node_;

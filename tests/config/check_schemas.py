@@ -34,12 +34,12 @@ def validator(kind):
     return jsonschema.Draft7Validator(schema)
 
 
-VALIDATORS = {kind: validator(kind) for kind in ("cluster", "profile", "job", "nic")}
+VALIDATORS = {kind: validator(kind) for kind in ("cluster", "profile", "job", "nic", "scenario")}
 
 
 def mistakes(path):
     content = yaml.load(path.read_text(), CoreLoader)
-    kind = next((kind for kind in ("cluster", "job", "nic") if kind in content), "profile")
+    kind = next((kind for kind in ("scenario", "cluster", "job", "nic") if kind in content), "profile")
     return [f"{path}: {'/'.join(map(str, error.absolute_path))}: {error.message[:200]}"
             for error in VALIDATORS[kind].iter_errors(content)]
 

@@ -138,6 +138,8 @@ TEST(Generated, IsCurrent) {
       {"profiles/schema/job.schema.json", job_schema()},
       {"profiles/schema/profile.schema.json", profile_schema()},
       {"profiles/schema/nic.schema.json", nic_schema()},
+      {"profiles/schema/scenario.schema.json", scenario_schema()},
+      {"docs/scenario-reference.md", scenario_reference()},
       {"docs/nic-reference.md", nic_reference()},
       {"docs/cluster-reference.md", cluster_reference()},
       {"docs/job-reference.md", job_reference()},

@@ -28,7 +28,7 @@ Result<Outcome> outcome(const std::string& cluster_text, const std::string& job_
   EXPECT_TRUE(cluster.ok()) << (cluster.ok() ? "" : cluster.diagnostics.front().message);
   const config::LoadedJob job = config::parse_job("job.yaml", job_text, ranks_of(cluster.config));
   EXPECT_TRUE(job.ok()) << (job.ok() ? "" : job.diagnostics.front().message);
-  return simulate(cluster.config, job.job, {.every_step = true}, [](double, Instant) {});
+  return simulate(cluster.config, job.job, {.details = true}, [](double, Instant) {});
 }
 
 double median_us(const nlohmann::ordered_json& report, std::size_t operation = 0) {
@@ -208,6 +208,55 @@ TEST(Sim, AJobThatCannotGoOnSaysWhy) {
               "job: j\neach_step: [{all_reduce: 1MiB}]\n");
   ASSERT_FALSE(no_network);
   EXPECT_NE(no_network.error().message.find("network"), std::string::npos);
+}
+
+TEST(Sim, AJobMayFailWhilePacketsAreUnderWay) {
+  std::string cluster = rack(32);
+  cluster.replace(cluster.find("topology: rack"), 14, "topology: rack\n  buffer: 128KiB");
+  const auto done = outcome(cluster, "job: j\neach_step: [{incast: 4MiB}]\n");
+  ASSERT_FALSE(done);
+  EXPECT_NE(done.error().message.find("retry_exc_err"), std::string::npos) << done.error().message;
+}
+
+TEST(Sim, PartsAddUpToTheirStepAndNameWhomTheyWaitedFor) {
+  // Rank 2 comes 500 us late to the ring; the others wait.
+  const auto done = outcome(rack(3),
+                            "job: j\nsteps: 3\neach_step: [{compute: 1ms}, {all_reduce: 4MiB}]\n"
+                            "stragglers: [{rank: 2, factor: 1.5}]\n");
+  ASSERT_TRUE(done) << done.error().message;
+  for (const auto& step : done->report["each_step"]) {
+    const auto& parts = step["parts"];
+    double sum = 0;
+    for (const char* part :
+         {"late_start_us", "compute_us", "waiting_us", "retransmission_us", "transfer_us", "queueing_us"}) {
+      sum += parts[part].get<double>();
+    }
+    EXPECT_NEAR(sum, step["us"].get<double>(), 0.001);
+    if (parts["last_rank"] != 2) {
+      EXPECT_EQ(parts["waited_for_rank"], 2);
+      EXPECT_GT(parts["waiting_us"].get<double>(), 300);
+    }
+  }
+  const auto lossy =
+      outcome(rack(1, "{both: {loss: 1%}}"), "job: j\neach_step: [{flow: {from: 1, to: 0, bytes: 4MiB}}]\n");
+  ASSERT_TRUE(lossy) << lossy.error().message;
+  const auto& parts = lossy->report["each_step"][0]["parts"];
+  EXPECT_DOUBLE_EQ(parts["retransmission_us"].get<double>(), lossy->report["each_step"][0]["us"].get<double>());
+}
+
+TEST(Sim, QueuesAndMessagesAreToldInBoundedRoom) {
+  const auto done = outcome(rack(3), "job: j\nsteps: 2\neach_step: [{incast: 8MiB}, {compute: 10ms}]\n");
+  ASSERT_TRUE(done) << done.error().message;
+  const auto& timeline = done->report["timeline"];
+  EXPECT_LE(timeline["queued_bytes"].size(), 512U);
+  EXPECT_GE(timeline["queued_bytes"].size(), 128U);
+  EXPECT_NEAR(timeline["interval_us"].get<double>() * static_cast<double>(timeline["queued_bytes"].size()),
+              done->report["virtual_time_us"].get<double>(), timeline["interval_us"].get<double>());
+  const auto deepest = done->report["network"]["queues"][0]["peak_bytes"].get<double>();
+  EXPECT_GT(deepest, 1e6);
+  const auto& messages = done->report["completion_times"][0];
+  EXPECT_EQ(messages["messages"], 6);
+  EXPECT_EQ(messages["cdf"].back()[0], messages["max_us"]);
 }
 
 TEST(Sim, AJobForOtherRanksIsRefusedAtItsPlace) {
