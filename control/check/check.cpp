@@ -60,9 +60,9 @@ Verdict check_file(const std::string& file) {
     }
     case config::FileKind::scenario: {
       config::LoadedScenario loaded = config::load_scenario(file);
-      verdict.summary = "scenario '" + loaded.scenario.name + "': " +
-                        counted(loaded.scenario.assertions.size(), "assertion") + " about job '" + loaded.job.name +
-                        "' on " + counted(loaded.cluster.ghosts.size() + 1, "rank");
+      verdict.summary = "scenario '" + loaded.scenario.name +
+                        "': " + counted(loaded.scenario.assertions.size(), "assertion") + " about job '" +
+                        loaded.job.name + "' on " + counted(loaded.cluster.ghosts.size() + 1, "rank");
       verdict.diagnostics = std::move(loaded.diagnostics);
       verdict.warnings = std::move(loaded.warnings);
       break;
