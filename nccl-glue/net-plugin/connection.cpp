@@ -115,6 +115,7 @@ void Connection::submit(Request& request) {
       finish(*r, Request::State::failed);
     } else {
       start(*r, now);
+      fail_without_peer();
     }
   });
 }
@@ -203,7 +204,13 @@ void Connection::on_readable(Instant) noexcept {
   peer_closed_ = true;
   if (closed_) {
     release();
-  } else if (!failed_ && waits_for_peer()) {
+  } else {
+    fail_without_peer();
+  }
+}
+
+void Connection::fail_without_peer() {
+  if (peer_closed_ && !failed_ && waits_for_peer()) {
     fail("peer " + nbx::to_string(peer_.devices.front().gid) + " has closed the connection with requests outstanding");
   }
 }

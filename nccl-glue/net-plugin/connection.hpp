@@ -80,6 +80,8 @@ class Connection : public rdma::QpUser, public Watcher {
   virtual void fail_requests() = 0;
 
   void fail(const std::string& why);
+  /// If the peer has closed, and a request waits for it.
+  void fail_without_peer();
   static void finish(Request& request, Request::State state) noexcept { request.state.store(state); }
   [[nodiscard]] const Version& version() const noexcept { return *settings_.version; }
   /// Queue pairs that one message is spread over.

@@ -200,19 +200,26 @@ def use_groups(plugin):
         assert into[i].raw[:sizes[i]] == out[i].raw[:sizes[i]], i
 
 
-def use_closed_peer(plugin):
+def use_closed_peer(plugin, seen_before_s=0):
+    """A receive fails whether the peer's end comes behind it or, if there is time to see it, before."""
     sender, receiver = plugin.connected()
     into = buffer(100)
-    receive = plugin.irecv(receiver, [into], [1], [plugin.register(receiver, into)])
+    memory = [plugin.register(receiver, into)]
+    receive = None if seen_before_s else plugin.irecv(receiver, [into], [1], memory)
     plugin.call("closeSend", sender)
+    time.sleep(seen_before_s)
     try:
-        plugin.wait(receive)
+        plugin.wait(receive or plugin.irecv(receiver, [into], [1], memory))
     except Failed as failure:
         assert failure.args == (REMOTE_ERROR,)
     else:
         raise AssertionError("a receive from nobody is done")
     assert any("has closed the connection with requests outstanding" in text for text in warnings), warnings
     warnings.clear()
+
+
+def use_peer_that_had_closed(plugin):
+    use_closed_peer(plugin, seen_before_s=0.3)
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -230,6 +237,10 @@ def test_releases(release):
 def test_grouped_receives(release, queue_pairs, split):
     in_process("use_groups", V10, NBX_NCCL_VERSION=release, NCCL_IB_QPS_PER_CONNECTION=queue_pairs,
                NCCL_IB_SPLIT_DATA_ON_QPS=split)
+
+
+def test_peer_that_had_closed():
+    in_process("use_peer_that_had_closed", V11)
 
 
 def test_closed_peer():
