@@ -164,7 +164,9 @@ std::optional<Error> Emulator::add_ports() {
       return fail(source.error());
     }
     frames_.push_back(std::move(*source));
-    auto device = port::EthdevPort::open(*eal_, {*port_config.device, plans_[i].mtu}, *frames_.back());
+    auto device = port::EthdevPort::open(
+        *eal_, {.device = *port_config.device, .mtu = plans_[i].mtu, .ghosts = ghost_network(plans_[i]).addresses},
+        *frames_.back());
     if (!device) {
       return fail(device.error());
     }

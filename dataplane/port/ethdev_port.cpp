@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "port/vhost_socket.hpp"
+#include "port/xdp_steering.hpp"
 
 namespace nbx::port {
 namespace {
@@ -52,12 +53,23 @@ Result<std::unique_ptr<EthdevPort>> EthdevPort::open(Eal& eal, const EthdevConfi
       return *error;
     }
   }
+  const auto interface = xdp_interface(device);
+  std::optional<XdpProgram> program;
+  std::string arguments = device;
+  if (interface) {
+    auto made = XdpProgram::create_for(*interface);
+    if (!made) {
+      return Error{"device '" + device + "': " + made.error().message};
+    }
+    program = std::move(*made);
+    arguments += ",xdp_prog=" + program->path();
+  }
   static_cast<void>(eal.take_first_words());
   if (!is_pci_address(device)) {  // PCI functions were probed when DPDK started
     if (find_port(name)) {
       return Error{"device '" + name + "' is named twice; every port needs a device of its own"};
     }
-    if (const int result = rte_dev_probe(device.c_str()); result < 0) {
+    if (const int result = rte_dev_probe(arguments.c_str()); result < 0) {
       return not_found(eal, device, reason(result));
     }
   }
@@ -72,6 +84,11 @@ Result<std::unique_ptr<EthdevPort>> EthdevPort::open(Eal& eal, const EthdevConfi
       message += " (" + words + ")";
     }
     return Error{message};
+  }
+  if (interface) {
+    if (const auto error = steer(*interface, config.ghosts)) {
+      return Error{"device '" + device + "': " + error->message};
+    }
   }
   return port;
 }

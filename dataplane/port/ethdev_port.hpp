@@ -7,7 +7,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "base/net.hpp"
 #include "base/result.hpp"
 #include "frame/frame.hpp"
 #include "port/eal.hpp"
@@ -16,8 +18,9 @@
 namespace nbx::port {
 
 struct EthdevConfig {
-  std::string device;        // "0000:17:00.0,options" or "net_vhost0,iface=/run/nbx/p0.sock"
-  std::uint32_t mtu = 4200;  // largest IP packet
+  std::string device;             // "0000:17:00.0,options" or "net_vhost0,iface=/run/nbx/p0.sock"
+  std::uint32_t mtu = 4200;       // largest IP packet
+  std::vector<IpAddress> ghosts;  // whose frames are taken where the kernel has the interface too (net_af_xdp)
 };
 
 struct Link {

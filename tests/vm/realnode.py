@@ -66,9 +66,10 @@ class Job:
 
 class RealNode:
     """One machine. `net` is vhost:SOCKET (the emulator listens), listen:SOCKET or connect:SOCKET (two machines, no
-    emulator between them). `files`: of this host, by their paths in the node; they take of its memory."""
+    emulator between them), or tap:NAME, a tap in the network namespace that is given. `files`: of this host, by their
+    paths in the node; they take of its memory."""
 
-    def __init__(self, folder, name, addresses, net, mtu=4200, memory_mb=256, files=None):
+    def __init__(self, folder, name, addresses, net, mtu=4200, memory_mb=256, files=None, namespace=None):
         self.folder, self.name = Path(folder), name
         interfaces = [ipaddress.ip_interface(address) for address in addresses]
         self.ipv4 = next((str(i.ip) for i in interfaces if i.version == 4), None)
@@ -80,7 +81,7 @@ class RealNode:
         self.jobs, self.next_id, self.lock = {}, 1, threading.Lock()
         kernel, parameters = image(), " ".join(KERNEL_PARAMETERS.split())
         self.command = [
-            "qemu-system-x86_64", "-M", "pc", "-accel", "tcg", "-cpu", "max", "-m", str(memory_mb),
+            *(["ip", "netns", "exec", namespace] if namespace else []), "qemu-system-x86_64", "-M", "pc", "-accel", "tcg", "-cpu", "max", "-m", str(memory_mb),
             "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-serial", f"file:{self.console}",
             "-object", f"memory-backend-memfd,id=ram,share=on,size={memory_mb}M", "-machine", "memory-backend=ram",
             "-kernel", str(kernel / "vmlinux"), "-initrd", str(self._initrd(kernel / "initrd.cpio", files or {})),
@@ -112,6 +113,8 @@ class RealNode:
         if kind == "vhost":      # without KVM, QEMU 7.2 crashes when a vhost-user NIC uses MSI-X
             return ["-chardev", f"socket,id=vhost,reconnect=1,path={path}",
                     "-netdev", "vhost-user,id=n0,chardev=vhost", "-device", nic + ",vectors=0"]
+        if kind == "tap":
+            return ["-netdev", f"tap,id=n0,ifname={path},script=no,downscript=no", "-device", nic]
         server = {"listen": "on", "connect": "off"}[kind]
         return ["-netdev", f"stream,id=n0,server={server},addr.type=unix,addr.path={path}", "-device", nic]
 
