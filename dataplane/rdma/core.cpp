@@ -95,6 +95,12 @@ void Core::deliver(const QueuePair& qp, Delivery delivery, Instant now) noexcept
   }
 }
 
+void Core::forget_kept(QueuePair& qp) noexcept {
+  pool.free_all(qp.responder.kept);
+  kept -= qp.responder.kept_size;
+  qp.responder.kept_size = 0;
+}
+
 void Core::fail(QueuePair& qp, WcStatus cause, Instant now) noexcept {
   if (qp.state() == QpState::error || qp.destroyed) {
     return;
@@ -102,6 +108,7 @@ void Core::fail(QueuePair& qp, WcStatus cause, Instant now) noexcept {
   qp.set_state(QpState::error);
   qp.requester.waiting = RequesterState::Waiting::nothing;
   counters.count(Counter::qp_errors);
+  forget_kept(qp);
   while (!qp.destroyed && !qp.requester.wqes.empty()) {
     complete_send(qp, WcStatus::wr_flush_err, now);
   }

@@ -40,6 +40,8 @@ struct Core {
   /// Completes the oldest receive; wr_id is filled in.
   void complete_receive(QueuePair& qp, Completion completion, Instant now) noexcept;
   void deliver(const QueuePair& qp, Delivery delivery, Instant now) noexcept;
+  /// Gives back what the responder has kept.
+  void forget_kept(QueuePair& qp) noexcept;
   /// To the error state (10.3.1.6): flushes both queues and tells the user.
   void fail(QueuePair& qp, WcStatus cause, Instant now) noexcept;
 
@@ -54,6 +56,7 @@ struct Core {
   std::deque<GhostState> ghosts;  // references stay valid as it grows
   QpTable table;
   List<TurnLink> turns;  // queue pairs that may have something to send
+  std::size_t kept = 0;  // frames, by the responders of all queue pairs
 };
 
 }  // namespace nbx::rdma

@@ -32,19 +32,38 @@ struct AdaptiveTimer {
   std::optional<std::uint8_t> total_timeout;  // an exponent; none: timeout * retry_cnt of the queue pair
 };
 
+/// How packets that were lost are made up for.
+enum class Recovery : std::uint8_t {
+  go_back_n,         // what comes behind a gap is discarded, and everything from the gap on sent again
+  selective_repeat,  // it is kept, and what is missing sent again
+};
+
+/// IRN's timeouts (Mittal et al., SIGCOMM 2018, 3.1): a short one for tails, which no NAK tells of.
+struct RtoTimer {
+  Duration low = std::chrono::microseconds{100};
+  Duration high = std::chrono::microseconds{320};
+  std::uint32_t low_packets = 3;  // with so many in flight, or fewer, the low one holds
+};
+
 struct Nic {
   std::uint8_t timeout_factor = 1;  // of T = 4.096 us * 2^timeout; 9.7.6.1.3 allows 1 to 4
   std::optional<AdaptiveTimer> adaptive;
-  Duration nak_latency{};               // from a packet ahead of its turn to the NAK
-  Duration retransmission_latency{};    // from a NAK, or an implied one, to the first packet sent again
-  std::uint32_t ack_request_every = 0;  // request packets; 0: twice per window
-  std::uint32_t ack_every = 0;          // request packets, AckReq or not; 0: only AckReq
+  std::optional<RtoTimer> rto;
+  Recovery recovery = Recovery::go_back_n;
+  std::uint32_t out_of_order_packets = 256;  // selective repeat: kept by the responder of a queue pair
+  std::uint32_t bdp_cap = 0;                 // request packets in flight (IRN, 3.2); 0: the queue pair's window alone
+  Duration nak_latency{};                    // from a packet ahead of its turn to the NAK
+  Duration retransmission_latency{};         // from a NAK, or an implied one, to the first packet sent again
+  std::uint32_t ack_request_every = 0;       // request packets; 0: twice per window
+  std::uint32_t ack_every = 0;               // request packets, AckReq or not; 0: only AckReq
   bool mig_req = true;
   bool cnp_on_nak = false;
   // None: as the transport.
   std::optional<bool> send_cnp;
   std::optional<Duration> cnp_interval;
   std::optional<cc::CnpScope> cnp_scope;
+
+  [[nodiscard]] bool selective() const noexcept { return recovery == Recovery::selective_repeat; }
 };
 
 /// Where in its ranges the adaptive timer of one queue pair is. What the register's description leaves open: progress

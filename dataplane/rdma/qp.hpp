@@ -9,6 +9,7 @@
 #include "base/list.hpp"
 #include "rdma/nic.hpp"
 #include "rdma/rate_limiter.hpp"
+#include "rdma/selective_repeat.hpp"
 #include "rdma/transport.hpp"
 #include "wire/build.hpp"
 
@@ -106,8 +107,9 @@ struct RequesterState {
   std::uint8_t rnr_retries_left = 0;
   Waiting waiting = Waiting::nothing;
   Instant deadline{};
-  AdaptiveTimeout adaptive;  // with Nic::adaptive
-  Instant progress{};        // the last one, or when waiting for one began
+  AdaptiveTimeout adaptive;   // with Nic::adaptive
+  Instant progress{};         // the last one, or when waiting for one began
+  SelectiveRepeat selective;  // with Nic::selective()
 };
 
 /// A READ or atomic that was accepted: what is still to be answered, and what a duplicate gets (9.7.5.1).
@@ -146,8 +148,13 @@ struct ResponderState {
   std::uint8_t nak_syndrome = 0;
   Psn ack_psn;
   Psn nak_psn;
+  bool nak_tells = false;  // of `arrived`, in place of the MSN
   Instant nak_due{};
   std::uint64_t nak_after = 0;  // follows the responses of the READs accepted before this one
+  // Selective repeat
+  FrameList kept;  // packets ahead of their turn, by PSN
+  std::uint32_t kept_size = 0;
+  Ring<Psn> arrived;  // kept, and not told to the requester yet
   // The message under way
   std::uint64_t address = 0;
   std::uint32_t rkey = 0;
@@ -193,6 +200,11 @@ class QueuePair final : public Qp, public TurnLink, public QpLink, public TimerN
     return length == 0 ? 1U : ((length - 1) >> mtu_shift) + 1;
   }
   [[nodiscard]] bool reliable() const noexcept { return attr_.type == QpType::rc; }
+  /// Request packets that may be in flight.
+  [[nodiscard]] std::uint32_t window() const noexcept {
+    const std::uint32_t own = std::max(attr_.max_outstanding_packets, 1U);
+    return nic_->bdp_cap == 0 ? own : std::min(own, nic_->bdp_cap);
+  }
   [[nodiscard]] UdDestination& destination(std::uint32_t index) noexcept {
     return requester.destinations[index & (std::bit_ceil(std::max(requester.wqes.capacity(), 1U)) - 1)];
   }

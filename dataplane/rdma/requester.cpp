@@ -8,6 +8,8 @@
 // next == sent, except while packets are sent again: go-back-N sets next back to unacknowledged, which may lie in the
 // middle of a message; the opcode follows from the position. A READ takes the PSNs of its response packets, and is
 // asked for again from the first one missing. Requests complete in order, so unacknowledged is always in WQE tail.
+// Selective repeat sends single packets again, before `next` and without moving it; after a timeout it goes back as
+// well, past what the peer has told to have.
 #include "rdma/requester.hpp"
 
 #include "rdma/codes.hpp"
@@ -134,8 +136,28 @@ void Requester::post(QueuePair& qp, const SendWr& wr) noexcept {
 bool Requester::transmit(QueuePair& qp, Instant now) noexcept {
   RequesterState& state = qp.requester;
   std::size_t budget = core_.config.burst;
-  while (qp.state() == QpState::rts && state.cursor != state.wqes.head()) {
+  while (qp.state() == QpState::rts) {
+    if (Wqe* wqe = find_lost(state); wqe != nullptr) {
+      if (state.waiting == Waiting::pause || !core_.may_start(qp, now)) {
+        return false;
+      }
+      if (budget-- == 0) {
+        return true;
+      }
+      if (!send_packet(qp, *wqe, state.selective.lost, now)) {
+        return wqe->status == WcStatus::success;
+      }
+      continue;
+    }
+    if (state.cursor == state.wqes.head()) {
+      return false;
+    }
     Wqe& wqe = state.wqes[state.cursor];
+    const bool again = state.next.before(state.sent) && state.selective.in_use();
+    if (again && !wqe.reads() && state.selective.arrived(state.next)) {  // a READ's responses may be what was lost
+      pass(qp, wqe, now);
+      continue;
+    }
     if (wqe.status != WcStatus::success) {
       if (state.cursor == state.wqes.tail()) {
         fail_oldest(qp, wqe.status, now);
@@ -148,7 +170,7 @@ bool Requester::transmit(QueuePair& qp, Instant now) noexcept {
     if (budget-- == 0) {
       return true;
     }
-    if (!send_packet(qp, wqe, now)) {
+    if (!send_packet(qp, wqe, state.next, now)) {
       return wqe.status == WcStatus::success || state.cursor == state.wqes.tail();
     }
   }
@@ -162,8 +184,7 @@ bool Requester::may_send(const QueuePair& qp, const Wqe& wqe) const noexcept {
     return true;
   }
   const RequesterState& state = qp.requester;
-  const std::uint32_t window = std::max(qp.attr().max_outstanding_packets, 1U);
-  if (state.waiting == Waiting::pause || state.in_flight >= window) {
+  if (state.waiting == Waiting::pause || state.in_flight >= qp.window()) {
     return false;
   }
   const std::uint32_t psns = wqe.opcode == WrOpcode::rdma_read ? offset(wqe.end(), state.next) : 1;
@@ -186,10 +207,29 @@ bool Requester::beyond_credit(const RequesterState& state) const noexcept {
   return state.credit_limited && ssn.after(Psn{state.credit_limit});
 }
 
-// One packet of `wqe`, the one for PSN `next`. False: no frame, or the local memory is gone.
-bool Requester::send_packet(QueuePair& qp, Wqe& wqe, Instant now) noexcept {
+// The next packet that is lost for certain: `selective.lost` of the request in the answer; nullptr: there is none.
+Wqe* Requester::find_lost(RequesterState& state) noexcept {
+  SelectiveRepeat& known = state.selective;
+  while (known.lost.before(known.lost_end)) {
+    if (static_cast<std::int32_t>(known.request - state.wqes.tail()) < 0) {
+      known.request = state.wqes.tail();
+    }
+    Wqe& wqe = state.wqes[known.request];
+    if (offset(known.lost, wqe.first) >= wqe.psns) {
+      ++known.request;
+    } else if (!known.arrived(known.lost) && (!wqe.reads() || known.lost == wqe.first)) {
+      return &wqe;
+    } else {
+      known.lost = wqe.reads() ? wqe.end() : known.lost.next();
+    }
+  }
+  return nullptr;
+}
+
+// One packet of `wqe`: `next`, or one that is sent again. False: no frame, or the local memory is gone.
+bool Requester::send_packet(QueuePair& qp, Wqe& wqe, Psn psn, Instant now) noexcept {
   RequesterState& state = qp.requester;
-  const std::uint32_t i = offset(state.next, wqe.first);
+  const std::uint32_t i = offset(psn, wqe.first);
   const std::uint32_t bytes_before = i << qp.mtu_shift;
   const std::uint32_t size = wqe.reads() ? 0 : std::min(wqe.local.length - bytes_before, qp.attr().path_mtu);
   const Region* region = nullptr;
@@ -206,20 +246,22 @@ bool Requester::send_packet(QueuePair& qp, Wqe& wqe, Instant now) noexcept {
     opcode |= uc_opcode_bit;
   }
   const wire::OpcodeTraits& op = wire::traits(opcode);
-  // AckReq at the end of each message, twice per window or as the NIC does, and whenever the next packet has to wait
-  // for the answer.
-  const std::uint32_t half_window = qp.attr().max_outstanding_packets / 2;
+  // AckReq at the end of each message, twice per window or as the NIC does, whenever the next packet has to wait for
+  // the answer, and for what fills a hole.
+  const std::uint32_t half_window = qp.window() / 2;
   const std::uint32_t every =
       qp.nic().ack_request_every == 0 ? half_window : std::min(half_window, qp.nic().ack_request_every);
   const bool limited = wqe.needs_receive() && beyond_credit(state);
-  const bool ack_request = qp.reliable() && (op.ends() || limited || state.unrequested + 1 >= every);
+  const bool fills = psn != state.next;
+  const bool ack_request = qp.reliable() && (op.ends() || limited || fills || state.unrequested + 1 >= every);
   const wire::BthFields bth{.opcode = static_cast<wire::Opcode>(opcode),
                             .dest_qpn = qp.attr().dest_qpn,
-                            .psn = state.next,
+                            .psn = psn,
                             .pkey = qp.attr().pkey,
                             .solicited = wqe.solicited && op.ends(),
                             .ack_request = ack_request,
-                            .mig_req = qp.nic().mig_req};
+                            .mig_req = qp.nic().mig_req,
+                            .selective_repeat = qp.reliable() && state.selective.in_use()};
   Packet packet{core_, qp.ghost(), qp.encapsulation, bth, size};
   if (!packet) {
     return false;
@@ -231,19 +273,34 @@ bool Requester::send_packet(QueuePair& qp, Wqe& wqe, Instant now) noexcept {
   core_.started(qp, packet.frame_size(), now);
   packet.send(now);
   state.unrequested = ack_request ? 0 : state.unrequested + 1;
-  packet_sent(qp, wqe, size, now);
+  packet_sent(qp, wqe, psn, size, now);
   return true;
 }
 
-void Requester::packet_sent(QueuePair& qp, const Wqe& wqe, std::uint32_t payload_size, Instant now) noexcept {
+void Requester::packet_sent(QueuePair& qp, const Wqe& wqe, Psn psn, std::uint32_t payload_size, Instant now) noexcept {
   RequesterState& state = qp.requester;
   QpStats& stats = qp.statistics();
   ++stats.data_frames_tx;
   stats.payload_bytes_tx += payload_size;
-  if (state.next != state.sent && offset(state.next, state.unacknowledged) < offset(state.sent, state.unacknowledged)) {
+  if (offset(psn, state.unacknowledged) < offset(state.sent, state.unacknowledged)) {
     ++stats.data_frames_retransmitted;
     core_.counters.count(Counter::retransmitted_packets);
   }
+  if (psn == state.next) {
+    pass(qp, wqe, now);
+  } else {
+    state.selective.lost = wqe.reads() ? wqe.end() : psn.next();
+  }
+  const auto& rto = qp.nic().rto;
+  const bool longer = rto && state.waiting == Waiting::acknowledgement && state.in_flight == rto->low_packets + 1;
+  if (qp.reliable() && (state.waiting == Waiting::nothing || longer)) {
+    restart_timer(qp, now);
+  }
+}
+
+// `next` has been sent, or need not be.
+void Requester::pass(QueuePair& qp, const Wqe& wqe, Instant now) noexcept {
+  RequesterState& state = qp.requester;
   state.next = wqe.opcode == WrOpcode::rdma_read ? wqe.end() : state.next.next();
   const bool whole = state.next == wqe.end();
   if (!qp.reliable()) {  // done as soon as it is sent (9.8.1)
@@ -263,9 +320,6 @@ void Requester::packet_sent(QueuePair& qp, const Wqe& wqe, std::uint32_t payload
   ++state.in_flight;
   state.reads_in_flight += wqe.reads() ? 1 : 0;
   state.cursor += whole ? 1 : 0;
-  if (state.waiting == Waiting::nothing) {
-    restart_timer(qp, now);
-  }
 }
 
 // ---- completing
@@ -304,13 +358,13 @@ Drop Requester::receive_acknowledge(QueuePair& qp, const wire::Parsed& packet, c
     case wire::syndrome::rnr_nak:
       return outstanding ? receive_rnr_nak(qp, packet, now) : Drop::response_stale;
     case wire::syndrome::nak:
-      return outstanding ? receive_nak(qp, packet, now) : Drop::response_stale;
+      return outstanding ? receive_nak(qp, packet, aeth.msn.value(), now) : Drop::response_stale;
     default:
       return Drop::response_malformed;  // reserved, 9.7.5.2.1
   }
 }
 
-Drop Requester::receive_nak(QueuePair& qp, const wire::Parsed& packet, Instant now) noexcept {
+Drop Requester::receive_nak(QueuePair& qp, const wire::Parsed& packet, std::uint32_t msn, Instant now) noexcept {
   WcStatus status = WcStatus::success;
   switch (packet.syndrome) {
     case wire::syndrome::nak_psn_sequence_error:
@@ -334,6 +388,16 @@ Drop Requester::receive_nak(QueuePair& qp, const wire::Parsed& packet, Instant n
   ++qp.statistics().nak_rx;
   // A NAK acknowledges everything before it. A READ without its response says that the fault is not of the oldest.
   const Implied implied = acknowledge_before(qp, packet.psn, now);
+  if (status == WcStatus::success && qp.requester.selective.in_use()) {
+    if (packet.selective_repeat && implied == Implied::response_missing) {
+      return implied_nak(qp, now);
+    }
+    if (packet.selective_repeat) {
+      learn_of(qp, Psn{msn}, now);
+      return Drop::none;
+    }
+    core_.counters.count(Counter::selective_repeat_fallbacks);
+  }
   if (status == WcStatus::success || implied == Implied::response_missing) {
     // The peer reports a gap once: only a copy of that report finds nothing sent since.
     qp.requester.retrying = qp.requester.retrying && qp.requester.next == qp.requester.unacknowledged;
@@ -363,6 +427,9 @@ Drop Requester::receive_rnr_nak(QueuePair& qp, const wire::Parsed& packet, Insta
     --state.rnr_retries_left;
   }
   rewind(qp);
+  if (state.selective.in_use()) {
+    state.selective.forget(state.unacknowledged);  // refused, if the peer had it
+  }
   state.retrying = false;
   wait_until(qp, Waiting::pause, now + rnr_timer(packet.syndrome & wire::syndrome::value_mask));
   return Drop::none;
@@ -474,6 +541,9 @@ void Requester::advance(QueuePair& qp, Psn to, std::uint32_t packets, std::uint3
     state.in_flight -= packets;
     state.reads_in_flight -= reads;
   }
+  if (state.selective.in_use()) {
+    state.selective.acknowledge(to);
+  }
   state.unacknowledged = to;
   state.retrying = false;
   state.retries_left = qp.attr().retry_cnt;
@@ -507,15 +577,34 @@ Drop Requester::implied_nak(QueuePair& qp, Instant now) noexcept {
   return Drop::response_out_of_order;
 }
 
-// The adaptive timer's retries are limited by the time without progress, at least one timeout.
+// A packet behind the hole arrived: what is missing before it has to be sent again.
+void Requester::learn_of(QueuePair& qp, Psn arrived, Instant now) noexcept {
+  RequesterState& state = qp.requester;
+  SelectiveRepeat& known = state.selective;
+  if (qp.state() != QpState::rts || offset(arrived, state.unacknowledged) >= offset(state.sent, state.unacknowledged)) {
+    return;
+  }
+  const bool idle = find_lost(state) == nullptr;
+  known.learn(arrived, arrived.before(state.next) ? arrived : state.next);  // what is behind `next` is sent in any case
+  if (idle && find_lost(state) != nullptr && state.waiting != Waiting::pause &&
+      qp.nic().retransmission_latency > Duration::zero()) {
+    wait_until(qp, Waiting::pause, now + qp.nic().retransmission_latency);
+  }
+  core_.activate(qp);
+}
+
+// Of timers that do not follow the queue pair's, the retries are limited by the time without progress, at least one
+// timeout.
 bool Requester::exhausted(const QueuePair& qp, Instant now) noexcept {
-  return qp.nic().adaptive ? now >= qp.requester.progress + total_timeout(qp) : qp.requester.retries_left == 0;
+  return qp.nic().adaptive || qp.nic().rto ? now >= qp.requester.progress + total_timeout(qp)
+                                           : qp.requester.retries_left == 0;
 }
 
 Duration Requester::total_timeout(const QueuePair& qp) noexcept {
-  const AdaptiveTimer& timer = *qp.nic().adaptive;
-  return timer.total_timeout ? timer.time_base * (std::int64_t{1} << *timer.total_timeout)
-                             : ack_timeout(qp.attr().timeout) * std::max<std::int64_t>(qp.attr().retry_cnt, 1);
+  const auto& adaptive = qp.nic().adaptive;
+  return adaptive && adaptive->total_timeout
+             ? adaptive->time_base * (std::int64_t{1} << *adaptive->total_timeout)
+             : ack_timeout(qp.attr().timeout) * std::max<std::int64_t>(qp.attr().retry_cnt, 1);
 }
 
 // Once per loss: what is still on its way from before the retry must not start another. Begins after `latency`.
@@ -544,6 +633,8 @@ void Requester::rewind(QueuePair& qp) noexcept {
   state.next = state.unacknowledged;
   state.cursor = state.wqes.tail();
   state.in_flight = state.reads_in_flight = state.unrequested = 0;
+  state.selective.lost = state.selective.lost_end = state.next;
+  state.selective.request = state.cursor;
   core_.activate(qp);
 }
 
@@ -588,6 +679,9 @@ void Requester::restart_timer(QueuePair& qp, Instant now) noexcept {
   Instant deadline = now + timeout * qp.nic().timeout_factor;
   if (qp.nic().adaptive) {
     deadline = std::min(now + std::min(state.adaptive.current(*qp.nic().adaptive), timeout),
+                        state.progress + total_timeout(qp));
+  } else if (const auto& rto = qp.nic().rto) {
+    deadline = std::min(now + (state.in_flight <= rto->low_packets ? rto->low : rto->high),
                         state.progress + total_timeout(qp));
   }
   wait_until(qp, Waiting::acknowledgement, deadline);

@@ -21,7 +21,7 @@ class Requester {
 
  private:
   Drop receive_acknowledge(QueuePair& qp, const wire::Parsed& packet, const wire::Aeth& aeth, Instant now) noexcept;
-  Drop receive_nak(QueuePair& qp, const wire::Parsed& packet, Instant now) noexcept;
+  Drop receive_nak(QueuePair& qp, const wire::Parsed& packet, std::uint32_t msn, Instant now) noexcept;
   Drop receive_rnr_nak(QueuePair& qp, const wire::Parsed& packet, Instant now) noexcept;
   Drop receive_read_response(QueuePair& qp, const Frame& frame, Instant now) noexcept;
   Drop receive_atomic_acknowledge(QueuePair& qp, const Frame& frame, Instant now) noexcept;
@@ -29,8 +29,11 @@ class Requester {
   [[nodiscard]] WcStatus check(QueuePair& qp, const SendWr& wr) noexcept;
   [[nodiscard]] bool may_send(const QueuePair& qp, const Wqe& wqe) const noexcept;
   [[nodiscard]] bool beyond_credit(const RequesterState& state) const noexcept;
-  bool send_packet(QueuePair& qp, Wqe& wqe, Instant now) noexcept;
-  void packet_sent(QueuePair& qp, const Wqe& wqe, std::uint32_t payload_size, Instant now) noexcept;
+  bool send_packet(QueuePair& qp, Wqe& wqe, Psn psn, Instant now) noexcept;
+  void packet_sent(QueuePair& qp, const Wqe& wqe, Psn psn, std::uint32_t payload_size, Instant now) noexcept;
+  void pass(QueuePair& qp, const Wqe& wqe, Instant now) noexcept;
+  [[nodiscard]] static Wqe* find_lost(RequesterState& state) noexcept;
+  void learn_of(QueuePair& qp, Psn arrived, Instant now) noexcept;
 
   enum class Implied : std::uint8_t { executed, response_missing };
   Implied acknowledge_before(QueuePair& qp, Psn end, Instant now) noexcept;

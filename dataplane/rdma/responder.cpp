@@ -42,22 +42,31 @@ Responder::Request::Request(const Frame& frame) noexcept
   }
 }
 
-Drop Responder::receive(QueuePair& qp, const Frame& frame, Instant now) noexcept {
+Drop Responder::receive(QueuePair& qp, Frame& frame, Instant now) noexcept {
   const Request request{frame};
   ++qp.statistics().data_frames_rx;
-  return qp.reliable() ? receive_reliable(qp, request, now) : receive_unreliable(qp, request, now);
+  return qp.reliable() ? receive_reliable(qp, frame, request, now) : receive_unreliable(qp, request, now);
 }
 
-Drop Responder::receive_reliable(QueuePair& qp, const Request& request, Instant now) noexcept {
-  ResponderState& state = qp.responder;
-  const Psn psn = request.packet.psn;
-  const std::int32_t distance = psn.distance_from(state.expected);
+Drop Responder::receive_reliable(QueuePair& qp, Frame& frame, const Request& request, Instant now) noexcept {
+  const std::int32_t distance = request.packet.psn.distance_from(qp.responder.expected);
   if (distance < 0) {
     return duplicate(qp, request);
   }
   if (distance > 0) {
-    return ahead(qp, now);
+    return ahead(qp, frame, now);
   }
+  const Drop drop = accept(qp, request, now);
+  if (drop == Drop::none && !qp.responder.kept.empty()) {
+    catch_up(qp, now);
+  }
+  return drop;
+}
+
+// A packet with the expected PSN.
+Drop Responder::accept(QueuePair& qp, const Request& request, Instant now) noexcept {
+  ResponderState& state = qp.responder;
+  const Psn psn = request.packet.psn;
   if (request.answer != 0) {
     return answer_event(qp, request, now);
   }
@@ -74,6 +83,28 @@ Drop Responder::receive_reliable(QueuePair& qp, const Request& request, Instant 
   }
   execute(qp, request, now);
   return Drop::none;
+}
+
+// The hole is filled: what was kept behind it has its turn, up to the next one. All of it is acknowledged; and where
+// the next hole is, is said to a requester that can use it. One that goes back N is sending it already.
+void Responder::catch_up(QueuePair& qp, Instant now) noexcept {
+  ResponderState& state = qp.responder;
+  bool marked = false;
+  while (!qp.destroyed && !state.kept.empty() && !state.kept.front()->parsed.psn.after(state.expected)) {
+    Frame& frame = *state.kept.pop_front();
+    --state.kept_size;
+    --core_.kept;
+    const Request request{frame};
+    marked = request.packet.selective_repeat;
+    // One within the PSNs of a READ's responses is nobody's.
+    if (request.packet.psn == state.expected && accept(qp, request, now) == Drop::none && !request.reads()) {
+      owe_ack(qp, request.packet.psn);
+    }
+    core_.pool.free(frame);
+  }
+  if (marked && !qp.destroyed && !state.gap && !state.kept.empty()) {
+    tell(qp, state.kept.back()->parsed.psn, now);
+  }
 }
 
 // 9.8.2.2: a gap ends the message under way, and the next first or only packet begins a new one.
@@ -383,16 +414,61 @@ ReadAtomic& Responder::accept_read(QueuePair& qp, const Request& request) noexce
   return read;
 }
 
-// Ahead of the expected PSN: something was lost. One NAK per gap (9.7.5.2): a second would start a second retry.
-Drop Responder::ahead(QueuePair& qp, Instant now) noexcept {
+// Ahead of the expected PSN: something was lost. One NAK per gap (9.7.5.2): a second would start a second retry. A
+// requester with selective repeat is told of every packet that is kept.
+Drop Responder::ahead(QueuePair& qp, Frame& frame, Instant now) noexcept {
   ResponderState& state = qp.responder;
   ++qp.statistics().frame_sequence_error;
   core_.counters.count(Counter::out_of_sequence);
-  if (!state.gap) {
+  const Drop drop = keep(qp, frame);
+  const bool has_it = drop == Drop::none || drop == Drop::duplicate_request;
+  if (state.gap) {
+    return drop;
+  }
+  if (has_it && frame.parsed.selective_repeat) {
+    tell(qp, frame.parsed.psn, now);
+  } else {
     state.gap = true;
     owe_nak(qp, state.expected, wire::syndrome::nak_psn_sequence_error, now);
   }
-  return Drop::out_of_seq_request;
+  return drop;
+}
+
+Drop Responder::keep(QueuePair& qp, Frame& frame) noexcept {
+  ResponderState& state = qp.responder;
+  if (!qp.nic().selective()) {
+    return Drop::out_of_seq_request;
+  }
+  const Psn psn = frame.parsed.psn;
+  Frame* before = state.kept.back();  // from there, since most come in order behind the hole
+  while (before != nullptr && psn.before(before->parsed.psn)) {
+    before = state.kept.before(*before);
+  }
+  if (before != nullptr && before->parsed.psn == psn) {
+    return Drop::duplicate_request;
+  }
+  if (state.kept_size == qp.nic().out_of_order_packets || core_.kept == core_.config.kept_max) {
+    return Drop::out_of_order_full;
+  }
+  if (before == nullptr) {
+    state.kept.push_front(frame);
+  } else {
+    state.kept.insert_after(*before, frame);
+  }
+  ++state.kept_size;
+  ++core_.kept;
+  core_.counters.count(Counter::out_of_order_kept);
+  return Drop::none;
+}
+
+// IRN's NACK: what is expected, and a packet that arrived behind it.
+void Responder::tell(QueuePair& qp, Psn arrived, Instant now) noexcept {
+  ResponderState& state = qp.responder;
+  if (!state.arrived.full()) {
+    state.arrived.push(arrived);
+  }
+  owe_nak(qp, state.expected, wire::syndrome::nak_psn_sequence_error, now);
+  state.nak_tells = true;
 }
 
 // 9.7.5.1, duplicate requests: SENDs and WRITEs are acknowledged again and not executed, READs are executed again,
@@ -501,12 +577,14 @@ void Responder::owe_ack(QueuePair& qp, Psn psn) noexcept {
 // report a gap.
 void Responder::owe_nak(QueuePair& qp, Psn psn, std::uint8_t syndrome, Instant now) noexcept {
   ResponderState& state = qp.responder;
+  const Instant due = syndrome == wire::syndrome::nak_psn_sequence_error ? now + qp.nic().nak_latency : now;
+  state.nak_due = state.nak_pending ? std::min(state.nak_due, due) : due;
   state.ack_pending = false;
   state.nak_pending = true;
+  state.nak_tells = false;
   state.nak_psn = psn;
   state.nak_syndrome = syndrome;
   state.nak_after = state.reads_accepted;
-  state.nak_due = syndrome == wire::syndrome::nak_psn_sequence_error ? now + qp.nic().nak_latency : now;
   core_.activate(qp);
 }
 
@@ -533,7 +611,7 @@ bool Responder::respond(QueuePair& qp, Instant now) noexcept {
         core_.wheel.arm(*qp.nak_wakeup, state.nak_due);
         return false;
       }
-      if (!send_acknowledge(qp, state.nak_psn, state.nak_syndrome, now)) {
+      if (!send_nak(qp, now)) {
         return true;
       }
       state.nak_pending = false;
@@ -557,17 +635,34 @@ std::uint8_t Responder::ack_syndrome(QueuePair& qp) const noexcept {
          (qp.attr().end_to_end_credits ? credit_code(qp.responder.receives.size()) : wire::syndrome::no_credit_count);
 }
 
-bool Responder::send_acknowledge(QueuePair& qp, Psn psn, std::uint8_t syndrome, Instant now) noexcept {
+bool Responder::send_nak(QueuePair& qp, Instant now) noexcept {
+  ResponderState& state = qp.responder;
+  if (!state.nak_tells) {
+    return send_acknowledge(qp, state.nak_psn, state.nak_syndrome, now);
+  }
+  for (; !state.arrived.empty(); state.arrived.pop()) {
+    const Psn arrived = state.arrived.front();
+    const bool news = arrived.after(state.expected);  // the hole may have been filled meanwhile
+    if (news && !send_acknowledge(qp, state.nak_psn, state.nak_syndrome, now, arrived)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool Responder::send_acknowledge(QueuePair& qp, Psn psn, std::uint8_t syndrome, Instant now,
+                                 std::optional<Psn> arrived) noexcept {
   const wire::BthFields bth{.opcode = wire::Opcode::rc_acknowledge,
                             .dest_qpn = qp.attr().dest_qpn,
                             .psn = psn,
                             .pkey = qp.attr().pkey,
-                            .mig_req = qp.nic().mig_req};
+                            .mig_req = qp.nic().mig_req,
+                            .selective_repeat = arrived.has_value()};
   Packet packet{core_, qp.ghost(), qp.encapsulation, bth, 0};
   if (!packet) {
     return false;
   }
-  packet.aeth(syndrome, qp.responder.msn);
+  packet.aeth(syndrome, arrived ? arrived->value : qp.responder.msn);
   packet.send(now);
   switch (syndrome & wire::syndrome::type_mask) {
     case wire::syndrome::ack:

@@ -2,6 +2,8 @@
 // notes what is due and sends it in respond(), in PSN order, so acknowledgements coalesce and READs share the link.
 #pragma once
 
+#include <optional>
+
 #include "rdma/core.hpp"
 
 namespace nbx::rdma {
@@ -10,8 +12,9 @@ class Responder {
  public:
   explicit Responder(Core& core) noexcept : core_(core) {}
 
-  /// A request packet for a queue pair that may receive; answers why it was not accepted.
-  Drop receive(QueuePair& qp, const Frame& frame, Instant now) noexcept;
+  /// A request packet for a queue pair that may receive; answers why it was not accepted. One that is kept for its turn
+  /// is linked when this returns.
+  Drop receive(QueuePair& qp, Frame& frame, Instant now) noexcept;
   /// Sends replies that are due, up to one burst. True when some are left.
   bool respond(QueuePair& qp, Instant now) noexcept;
 
@@ -48,7 +51,9 @@ class Responder {
   Drop check_length(QueuePair& qp, const Request& request) noexcept;
   Drop check_access(QueuePair& qp, const Request& request) noexcept;
 
-  Drop receive_reliable(QueuePair& qp, const Request& request, Instant now) noexcept;
+  Drop receive_reliable(QueuePair& qp, Frame& frame, const Request& request, Instant now) noexcept;
+  Drop accept(QueuePair& qp, const Request& request, Instant now) noexcept;
+  void catch_up(QueuePair& qp, Instant now) noexcept;
   Drop receive_unreliable(QueuePair& qp, const Request& request, Instant now) noexcept;
   Drop run_checks(QueuePair& qp, const Request& request) noexcept;
 
@@ -59,7 +64,9 @@ class Responder {
   void execute_atomic(QueuePair& qp, const Request& request, Instant now) noexcept;
   void finish_message(QueuePair& qp, const Request& request, Instant now) noexcept;
 
-  Drop ahead(QueuePair& qp, Instant now) noexcept;
+  Drop ahead(QueuePair& qp, Frame& frame, Instant now) noexcept;
+  Drop keep(QueuePair& qp, Frame& frame) noexcept;
+  void tell(QueuePair& qp, Psn arrived, Instant now) noexcept;
   Drop duplicate(QueuePair& qp, const Request& request) noexcept;
   void replay(QueuePair& qp, const Request& request, ReadAtomic& read) noexcept;
   Drop answer_event(QueuePair& qp, const Request& request, Instant now) noexcept;
@@ -71,7 +78,10 @@ class Responder {
   void owe_response(QueuePair& qp, ReadAtomic& read) noexcept;
   [[nodiscard]] std::uint8_t ack_syndrome(QueuePair& qp) const noexcept;
   bool send_response(QueuePair& qp, ReadAtomic& read, Instant now) noexcept;
-  bool send_acknowledge(QueuePair& qp, Psn psn, std::uint8_t syndrome, Instant now) noexcept;
+  bool send_nak(QueuePair& qp, Instant now) noexcept;
+  /// `arrived`: that a sequence NAK tells of in place of the MSN.
+  bool send_acknowledge(QueuePair& qp, Psn psn, std::uint8_t syndrome, Instant now,
+                        std::optional<Psn> arrived = {}) noexcept;
 
   Core& core_;
 };

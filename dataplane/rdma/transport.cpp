@@ -61,8 +61,8 @@ class Transport::State final : public TimerClient {
     Core& core;
   };
 
-  Drop dispatch(const Frame& frame, GhostId ghost, Instant now) noexcept;
-  Drop receive_request(QueuePair& qp, const Frame& frame, Instant now) noexcept;
+  Drop dispatch(Frame& frame, GhostId ghost, Instant now) noexcept;
+  Drop receive_request(QueuePair& qp, Frame& frame, Instant now) noexcept;
   static void adopt_peer(QueuePair& qp, const wire::Parsed& packet) noexcept;
   [[nodiscard]] Drop admit(const QueuePair& qp, const Frame& frame) const noexcept;
   void send_cnp(QueuePair& qp, const Frame& frame, Instant now) noexcept;
@@ -141,6 +141,9 @@ Qp* Transport::create_qp(GhostId ghost, const QpAttr& attr, QpUser& user) {
   if (nic.adaptive) {
     qp->requester.adaptive.start(*nic.adaptive, created.qpn.value);
   }
+  if (nic.selective()) {
+    qp->responder.arrived.allocate(nic.out_of_order_packets);
+  }
   state_->all.push_back(*qp);
   state_->core.table.insert(ghost, created.qpn, *qp);
   return qp;
@@ -173,6 +176,9 @@ void Transport::connect_qp(Qp& qp, const QpAttr& attr, bool ready_to_send_too) {
   requester.unacknowledged = requester.next = requester.sent = requester.unposted = attr.sq_psn;
   requester.retries_left = attr.retry_cnt;
   requester.rnr_retries_left = attr.rnr_retry;
+  if (pair.nic().selective()) {
+    requester.selective.allocate(pair.window(), attr.sq_psn);
+  }
   pair.set_state(ready_to_send_too ? QpState::rts : QpState::rtr);
   if (state_->core.connection_observer != nullptr) {
     state_->core.connection_observer->on_connected(qp);
@@ -214,6 +220,7 @@ void Transport::State::release(QueuePair& qp) noexcept {
   cancel_timers(qp);
   static_cast<TurnLink&>(qp).unlink();
   static_cast<QpLink&>(qp).unlink();
+  core.forget_kept(qp);
   delete &qp;
 }
 
@@ -266,11 +273,13 @@ Drop Transport::receive(Frame& frame, GhostId ghost, Instant now) noexcept {
   state_->core.counters.count(Counter::rx_roce_packets);
   const Drop drop = state_->dispatch(frame, ghost, now);
   state_->core.counters.count(drop);
-  state_->core.pool.free(frame);
+  if (!frame.linked()) {  // kept for its turn otherwise
+    state_->core.pool.free(frame);
+  }
   return drop;
 }
 
-Drop Transport::State::dispatch(const Frame& frame, GhostId ghost, Instant now) noexcept {
+Drop Transport::State::dispatch(Frame& frame, GhostId ghost, Instant now) noexcept {
   if (frame.parsed.dest_qpn == gsi_qpn) {
     return datagram.receive_mad(ghost, frame, now);
   }
@@ -314,13 +323,12 @@ Drop Transport::State::dispatch(const Frame& frame, GhostId ghost, Instant now) 
 }
 
 // Some NICs take a gap for congestion, too.
-Drop Transport::State::receive_request(QueuePair& qp, const Frame& frame, Instant now) noexcept {
-  const bool known_gap = qp.responder.gap;
-  const Drop drop = responder.receive(qp, frame, now);
-  if (drop == Drop::out_of_seq_request && !known_gap && qp.nic().cnp_on_nak) {
+Drop Transport::State::receive_request(QueuePair& qp, Frame& frame, Instant now) noexcept {
+  const bool opens_gap = qp.reliable() && !qp.responder.gap && frame.parsed.psn.after(qp.responder.expected);
+  if (opens_gap && qp.nic().cnp_on_nak) {
     send_cnp(qp, frame, now);
   }
-  return drop;
+  return responder.receive(qp, frame, now);
 }
 
 // A queue pair of attr.adopt_peer becomes what its first packet is, and learns the path MTU (256 to 4096) from its

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 
@@ -88,6 +89,8 @@ struct TransportConfig {
   std::uint8_t cnp_traffic_class = 48 << 2;               // DSCP 48
   std::optional<RateLimit> rate_limit{};
   std::size_t burst = 32;  // request packets per queue pair and turn
+  // Frames of the pool that responders may keep, all together (Nic::selective()).
+  std::size_t kept_max = std::numeric_limits<std::size_t>::max();
 };
 
 class Transport {

@@ -94,7 +94,8 @@ std::size_t Encapsulation::begin(MutableBytes frame, const BthFields& fields,
   bth.pkey = fields.pkey;
   bth.ecn = fields.becn ? Bth::becn_bit : 0;
   bth.dest_qp = fields.dest_qpn.value;
-  bth.ack_req = fields.ack_request ? Bth::ack_req_bit : 0;
+  bth.ack_req = static_cast<std::uint8_t>((fields.ack_request ? Bth::ack_req_bit : 0U) |
+                                          (fields.selective_repeat ? Bth::selective_repeat_bit : 0U));
   bth.psn = fields.psn.value;
   const std::size_t behind_bth = size_ + sizeof(Bth);
   std::memset(frame.data() + behind_bth + ext_and_payload, 0, pad);

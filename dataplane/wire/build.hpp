@@ -20,6 +20,7 @@ struct BthFields {
   bool ack_request = false;
   bool mig_req = true;  // migrated: the state of a QP without an alternate path (9.2.4)
   bool becn = false;
+  bool selective_repeat = false;  // Bth::selective_repeat_bit
 };
 
 /// Ethernet, VLAN, IP and UDP headers of one path, prepared once; each packet copies them and sets its lengths.

@@ -115,6 +115,7 @@ void append_roce(std::string& text, ConstBytes frame, const Parsed& p) {
   text += p.ack_requested ? " ack_request" : "";
   text += p.solicited ? " solicited" : "";
   text += p.becn ? " becn" : "";
+  text += p.selective_repeat ? " selective_repeat" : "";
   if (p.payload_offset == 0 || p.payload_offset + icrc_size > p.end_offset) {
     return;
   }

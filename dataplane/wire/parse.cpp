@@ -71,6 +71,7 @@ Drop parse_roce(ConstBytes frame, const ParsePolicy& policy, Parsed& out) noexce
   out.becn = (bth.ecn & Bth::becn_bit) != 0;
   out.dest_qpn = {bth.dest_qp.value()};
   out.ack_requested = bth.ack_requested();
+  out.selective_repeat = (bth.ack_req & Bth::selective_repeat_bit) != 0;
   out.psn = {bth.psn.value()};
   if (bth.version() != 0) {  // 9.6.1.1
     return Drop::bth_version;

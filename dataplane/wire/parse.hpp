@@ -35,6 +35,7 @@ struct Parsed {
   bool ack_requested = false;
   bool solicited = false;
   bool becn = false;
+  bool selective_repeat = false;  // Bth::selective_repeat_bit
   std::uint8_t pad = 0;
   std::uint8_t syndrome = 0;  // of the AETH, when the opcode has one
   OpcodeClass op_class = OpcodeClass::other;

@@ -23,6 +23,9 @@ struct Bth {
   static constexpr std::uint8_t fecn_bit = 0x80;
   static constexpr std::uint8_t becn_bit = 0x40;
   static constexpr std::uint8_t ack_req_bit = 0x80;
+  // Ours, of the reserved ones, which peers ignore (9.2): the sender repairs by selective repeat, and the MSN of a
+  // sequence NAK is the PSN that arrived.
+  static constexpr std::uint8_t selective_repeat_bit = 0x40;
 
   [[nodiscard]] constexpr bool solicited() const { return (flags & solicited_bit) != 0; }
   [[nodiscard]] constexpr bool mig_req() const { return (flags & mig_req_bit) != 0; }

@@ -1,5 +1,6 @@
 // Whatever a link does short of cutting it, every request completes once, in order, with the right bytes: two endpoints
 // with random requests over random loss, copies and reordering, by seed.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -28,16 +29,30 @@ struct Scenario {
   double reorder = 0;
   unsigned requests = 60;
   bool credits = false;
+  rdma::Nic requester{};
+  rdma::Nic responder{};
+  std::size_t kept_max = 2048;
 };
+
+constexpr rdma::Nic selective(std::uint32_t out_of_order_packets = 256) {
+  rdma::Nic nic;
+  nic.recovery = rdma::Recovery::selective_repeat;
+  nic.out_of_order_packets = out_of_order_packets;
+  return nic;
+}
 
 /// A requester at one endpoint, a responder at the other, and what they should agree on in the end.
 class Exchange {
  public:
-  Exchange(std::uint64_t seed, const Scenario& scenario) : rng_(seed), scenario_(scenario) {
+  Exchange(std::uint64_t seed, const Scenario& scenario)
+      : rng_(seed),
+        scenario_(scenario),
+        a_{{}, 2048, scenario.requester},
+        b_{{.kept_max = scenario.kept_max}, 2048, scenario.responder} {
     attr_.path_mtu = 256U << rng_.below(5);
     attr_.path = path_between(1, 2);
     attr_.access = Dialogue::all_access;
-    attr_.sq_psn = Psn{static_cast<std::uint32_t>(0x0100'0000 - rng_.below(200))};  // most runs wrap
+    attr_.sq_psn = Psn{static_cast<std::uint32_t>(0x0100'0000 - rng_.below(200)) & mask24};  // most runs wrap
     attr_.rq_psn = Psn{7};
     attr_.qpn = Qpn{0x101};
     attr_.dest_qpn = Qpn{0x202};
@@ -129,8 +144,8 @@ class Exchange {
   }
 
   void verify() {
-    ASSERT_TRUE(requester_user_.errors.empty());
-    ASSERT_TRUE(responder_user_.errors.empty());
+    ASSERT_THAT(requester_user_.errors, ::testing::IsEmpty());
+    ASSERT_THAT(responder_user_.errors, ::testing::IsEmpty());
     ASSERT_EQ(requester_user_.completions.size(), requests_.size());
     std::uint64_t sum = 0;
     std::size_t receive = 0;
@@ -179,8 +194,8 @@ class Exchange {
   Scenario scenario_;
   Recorder requester_user_;
   Recorder responder_user_;
-  Endpoint a_{{}, 2048};
-  Endpoint b_{{}, 2048};
+  Endpoint a_;
+  Endpoint b_;
   rdma::QpAttr attr_;
   rdma::Qp* requester_ = nullptr;
   rdma::Qp* responder_ = nullptr;
@@ -202,6 +217,25 @@ TEST_P(RdmaLink, reordering) { Exchange{GetParam(), {.reorder = 0.1}}.run(); }
 TEST_P(RdmaLink, everything_at_once) { Exchange{GetParam(), {.loss = 0.03, .copies = 0.05, .reorder = 0.05}}.run(); }
 TEST_P(RdmaLink, everything_at_once_with_credits) {
   Exchange{GetParam(), {.loss = 0.03, .copies = 0.05, .reorder = 0.05, .credits = true}}.run();
+}
+
+constexpr Scenario with(const rdma::Nic& requester, const rdma::Nic& responder, std::size_t kept_max = 2048) {
+  return {.loss = 0.03,
+          .copies = 0.05,
+          .reorder = 0.05,
+          .requester = requester,
+          .responder = responder,
+          .kept_max = kept_max};
+}
+TEST_P(RdmaLink, selective_repeat) { Exchange{GetParam(), with(selective(), selective())}.run(); }
+TEST_P(RdmaLink, selective_repeat_with_little_room) { Exchange{GetParam(), with(selective(), selective(3))}.run(); }
+TEST_P(RdmaLink, selective_repeat_with_room_for_two_in_all) {
+  Exchange{GetParam(), with(selective(), selective(), 2)}.run();
+}
+TEST_P(RdmaLink, requester_goes_back_n_and_responder_keeps) { Exchange{GetParam(), with({}, selective())}.run(); }
+TEST_P(RdmaLink, responder_keeps_nothing) { Exchange{GetParam(), with(selective(), {})}.run(); }
+TEST_P(RdmaLink, selective_repeat_at_ten_percent_loss) {
+  Exchange{GetParam(), {.loss = 0.1, .requester = selective(), .responder = selective()}}.run();
 }
 
 INSTANTIATE_TEST_SUITE_P(seeds, RdmaLink, ::testing::Range(std::uint64_t{1}, std::uint64_t{21}));

@@ -12,7 +12,10 @@ using rdma::QpType;
 
 class Noise {
  public:
-  Noise(std::uint64_t seed, QpType type) : rng_(seed), dialogue_(attr(type)), type_(type) { post_receives(); }
+  Noise(std::uint64_t seed, QpType type, const rdma::Nic& nic = {})
+      : rng_(seed), dialogue_(attr(type), {.kept_max = 20}, nic), type_(type), selective_(nic.selective()) {
+    post_receives();
+  }
 
   void run() {
     std::uint64_t dropped = 0;
@@ -107,6 +110,10 @@ class Noise {
     p.syndrome = rng_.below(50) == 0 ? static_cast<std::uint8_t>(rng_.next()) : syndromes[rng_.below(8)];
     p.imm = Dialogue::key + 1;
     p.qkey = 1;
+    if (selective_) {
+      p.selective_repeat = rng_.below(2) == 0;
+      p.msn = near(acknowledged_ + 4);
+    }
     return p;
   }
 
@@ -125,6 +132,7 @@ class Noise {
   Rng rng_;
   Dialogue dialogue_;
   QpType type_;
+  bool selective_;
   std::uint32_t expected_ = Dialogue::first_psn;
   std::uint32_t acknowledged_ = Dialogue::ghost_psn;
 };
@@ -133,6 +141,15 @@ TEST(noise, rc) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(seed);
     Noise{seed, QpType::rc}.run();
+  }
+}
+TEST(noise, rc_with_selective_repeat) {
+  rdma::Nic nic;
+  nic.recovery = rdma::Recovery::selective_repeat;
+  nic.out_of_order_packets = 5;
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(seed);
+    Noise{seed, QpType::rc, nic}.run();
   }
 }
 TEST(noise, uc) {

@@ -74,6 +74,7 @@ void expect_round_trip(Rng& rng, const Path& path, std::uint8_t opcode, std::siz
   bth.solicited = rng.below(2) != 0;
   bth.ack_request = rng.below(2) != 0;
   bth.becn = rng.below(2) != 0;
+  bth.selective_repeat = rng.below(2) != 0;
   const Bytes content = random_bytes(rng, traits(opcode).header_size + payload_size);
 
   Bytes frame(encapsulation.frame_size(content.size()), std::byte{0xee});
@@ -91,6 +92,7 @@ void expect_round_trip(Rng& rng, const Path& path, std::uint8_t opcode, std::siz
   EXPECT_EQ(p.solicited, bth.solicited);
   EXPECT_EQ(p.ack_requested, bth.ack_request);
   EXPECT_EQ(p.becn, bth.becn);
+  EXPECT_EQ(p.selective_repeat, bth.selective_repeat);
   EXPECT_EQ(p.payload_size, payload_size);
   EXPECT_EQ(p.end_offset, frame.size());
   EXPECT_EQ(p.traffic_class, path.traffic_class);

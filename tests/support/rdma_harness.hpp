@@ -23,6 +23,7 @@ struct Packet {
   Bytes payload{};
   bool ack_request = false;
   bool solicited = false;
+  bool selective_repeat = false;
   std::uint16_t pkey = wire::default_pkey;
   std::uint64_t address = 0;
   std::uint32_t rkey = 0;
@@ -39,7 +40,8 @@ struct Packet {
   friend bool operator==(const Packet&, const Packet&) = default;
   friend std::ostream& operator<<(std::ostream& os, const Packet& p) {
     os << wire::traits(p.opcode).name << " psn=" << p.psn << " payload=" << p.payload.size();
-    os << (p.ack_request ? " AckReq" : "") << (p.solicited ? " SE" : "") << std::hex;
+    os << (p.ack_request ? " AckReq" : "") << (p.solicited ? " SE" : "") << (p.selective_repeat ? " SR" : "")
+       << std::hex;
     os << " va=0x" << p.address << " rkey=0x" << p.rkey << std::dec << " length=" << p.length << std::hex;
     os << " syndrome=0x" << unsigned{p.syndrome} << std::dec << " msn=" << p.msn << " original=" << p.original;
     return os << " imm=" << p.imm << " qkey=" << p.qkey << " source_qpn=" << p.source_qpn;
@@ -52,6 +54,7 @@ inline Packet decode(ConstBytes frame, const wire::Parsed& parsed) {
   p.psn = parsed.psn.value;
   p.ack_request = parsed.ack_requested;
   p.solicited = parsed.solicited;
+  p.selective_repeat = parsed.selective_repeat;
   p.pkey = parsed.pkey;
   const ConstBytes payload = wire::payload(frame, parsed);
   p.payload.assign(payload.begin(), payload.end());
@@ -103,7 +106,8 @@ inline Bytes encode(const Packet& p, const wire::Path& path, Qpn dest_qpn) {
                                         .psn = Psn{p.psn},
                                         .pkey = p.pkey,
                                         .solicited = p.solicited,
-                                        .ack_request = p.ack_request},
+                                        .ack_request = p.ack_request,
+                                        .selective_repeat = p.selective_repeat},
                                        size);
   const auto header = [&](auto image) {
     std::memcpy(frame.data() + at, &image, sizeof(image));
