@@ -11,6 +11,7 @@ constexpr std::uint32_t ethernet_header_bytes = 14;
 constexpr std::uint32_t frame_memory_overhead = 384;  // mbuf, headroom, VLAN tags
 
 std::uint32_t frame_bytes(std::uint32_t mtu) { return mtu + ethernet_header_bytes; }
+std::uint32_t frame_memory(std::uint32_t mtu) { return frame_bytes(mtu) + frame_memory_overhead; }
 
 Duration longest_jitter(const fabric::Jitter& jitter) {
   struct Longest {
@@ -292,6 +293,25 @@ class ProfileChecker {
   Diagnostics& out_;
 };
 
+void check_kept(const Ghost& ghost, const Port& port, const ClusterConfig& config, Diagnostics& out) {
+  const std::uint32_t packets = ghost.behaviour.out_of_order_packets;
+  const std::uint64_t room = kept_frames(config, port);
+  if (!ghost.behaviour.selective() || packets <= room) {
+    return;
+  }
+  Diagnostic said{ghost.nic->pos,
+                  "a queue pair of this NIC may keep " + std::to_string(packets) + " packets, with frames of " +
+                      std::to_string(frame_bytes(*port.mtu)) + " bytes " +
+                      with_unit(packets * frame_memory(*port.mtu)) +
+                      " of memory; a quarter of the port's, for all queue pairs together, holds " +
+                      std::to_string(room) + "; lower its out_of_order_packets, or raise memory.size",
+                  {}};
+  if (config.memory.size.given()) {
+    said.notes.push_back({config.memory.size.pos, "memory.size is here"});
+  }
+  out.push_back(std::move(said));
+}
+
 }  // namespace
 
 DelayLine delay_line(const Direction& direction, std::uint32_t mtu) {
@@ -308,8 +328,12 @@ DelayLine delay_line(const Direction& direction, std::uint32_t mtu) {
   const std::uint64_t bytes = frame_bytes(mtu);
   const Duration frame_time = serialize_time_ceil(bytes + ethernet_overhead_bytes, line.rate);
   line.frames = static_cast<std::uint64_t>(line.longest / frame_time) + queue / bytes + 1;
-  line.memory_bytes = line.frames * (bytes + frame_memory_overhead);
+  line.memory_bytes = line.frames * frame_memory(mtu);
   return line;
+}
+
+std::uint64_t kept_frames(const ClusterConfig& config, const Port& port) {
+  return config.memory.size->value / config.ports.size() / frame_memory(*port.mtu) / 4;
 }
 
 std::vector<std::string> host_names(const ClusterConfig& config) {
@@ -346,6 +370,13 @@ void check_stages(const Profile& profile, const Port& port, const ClusterConfig&
 }
 
 void check_memory(const ClusterConfig& config, Diagnostics& out) {
+  for (const Ghost& ghost : config.ghosts) {
+    for (const Port& port : config.ports) {
+      if (*port.name == *ghost.port) {
+        check_kept(ghost, port, config, out);
+      }
+    }
+  }
   const std::uint64_t size = config.memory.size->value;
   std::uint64_t needed = 0;
   std::vector<Note> lines;

@@ -13,7 +13,7 @@ void check_profile(const Profile& profile, const Port& port, const ClusterConfig
 
 /// Ghosts that a port's profile names, its queues and delay lines.
 void check_stages(const Profile& profile, const Port& port, const ClusterConfig& config, Diagnostics& out);
-/// Whether the delay lines of all ports fit the memory for frames.
+/// Whether the delay lines of all ports, and what a queue pair may keep, fit the memory for frames.
 void check_memory(const ClusterConfig& config, Diagnostics& out);
 
 /// What one direction keeps under way at most, at its rate and with frames of the port's MTU.
@@ -24,6 +24,9 @@ struct DelayLine {
   std::uint64_t frames = 0;  // in the queue and on the way
   std::uint64_t memory_bytes = 0;
 };
+/// Frames that the responders of a port's ghosts may keep out of order, all together: a quarter of the port's.
+[[nodiscard]] std::uint64_t kept_frames(const ClusterConfig& config, const Port& port);
+
 inline constexpr BitRate assumed_rate = BitRate::gbps(100);
 [[nodiscard]] DelayLine delay_line(const Direction& direction, std::uint32_t mtu);
 

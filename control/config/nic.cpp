@@ -46,6 +46,21 @@ void check(const AdaptiveTimer& timer, const SourcePos& pos, Diagnostics& out) {
   }
 }
 
+void check(const Nic& nic, Diagnostics& out) {
+  if (nic.adaptive) {
+    check(**nic.adaptive, nic.adaptive->pos, out);
+  }
+  if (nic.rto && nic.adaptive) {
+    out.push_back({nic.rto->pos, "either 'rto' or 'adaptive'", {{nic.adaptive->pos, "'adaptive' is here"}}});
+  }
+  if (nic.rto && ((*nic.rto)->low == Duration::zero() || (*nic.rto)->low > (*nic.rto)->high)) {
+    out.push_back({nic.rto->pos, "'rto_low' is more than 0, and not more than 'rto_high'"});
+  }
+  if (nic.out_of_order_packets && !nic.behaviour.selective()) {
+    out.push_back({nic.out_of_order_packets->pos, "nothing is kept without 'recovery: selective_repeat'"});
+  }
+}
+
 rdma::AdaptiveTimer behaviour(const AdaptiveTimer& timer) {
   rdma::AdaptiveTimer out;
   out.time_base = *timer.time_base;
@@ -69,11 +84,20 @@ LoadedNic load_nic(const std::string& path) {
   if (document) {
     read(*document, loaded.nic, {}, loaded.diagnostics);
   }
-  const auto& adaptive = loaded.nic.adaptive;
-  if (loaded.ok() && adaptive) {
-    check(**adaptive, adaptive->pos, loaded.diagnostics);
-    if (loaded.ok()) {
-      loaded.nic.behaviour.adaptive = behaviour(**adaptive);
+  Nic& nic = loaded.nic;
+  if (loaded.ok()) {
+    check(nic, loaded.diagnostics);
+  }
+  if (loaded.ok()) {
+    rdma::Nic& out = nic.behaviour;
+    if (nic.adaptive) {
+      out.adaptive = behaviour(**nic.adaptive);
+    }
+    if (nic.rto) {
+      out.rto = **nic.rto;
+    }
+    if (nic.out_of_order_packets) {
+      out.out_of_order_packets = **nic.out_of_order_packets;
     }
   }
   sort(loaded.diagnostics);

@@ -24,6 +24,8 @@ struct Nic {
   std::string name;
   std::string description;
   std::optional<Located<AdaptiveTimer>> adaptive;
+  std::optional<Located<rdma::RtoTimer>> rto;
+  std::optional<Located<std::uint32_t>> out_of_order_packets;
   rdma::Nic behaviour;  // all of it after load_nic
 };
 

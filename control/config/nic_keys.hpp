@@ -12,6 +12,23 @@ struct Words<cc::CnpScope> {
   static constexpr auto table = words<cc::CnpScope>({{"qp", qp}, {"ip", ip}, {"port", port}});
 };
 
+template <>
+struct Words<rdma::Recovery> {
+  using enum rdma::Recovery;
+  static constexpr auto table =
+      words<rdma::Recovery>({{"go_back_n", go_back_n}, {"selective_repeat", selective_repeat}});
+};
+
+template <class V>
+void describe(V& v, rdma::RtoTimer& x) {
+  v.about({.name = "retransmission timeouts",
+           .doc = "IRN's pair (Mittal et al., SIGCOMM 2018, 3.1), in place of the local ACK timeout. Retries end when "
+                  "the queue pair's `timeout` times its `retry_cnt` have passed without progress."});
+  v.field("rto_low", x.low, "With few packets in flight, when no NAK may come.");
+  v.field("rto_high", x.high, "With more.");
+  v.field("low_packets", x.low_packets, "So many packets are few.");
+}
+
 template <class V>
 void describe(V& v, rdma::AdaptiveTimer::Range& x) {
   v.about({.name = "timeout range", .doc = "Timeouts that double from one bound to the other."});
@@ -47,6 +64,18 @@ void describe(V& v, Nic& x) {
           "The local ACK timeout is so many times 4.096 us * 2^`timeout` (IBTA 9.7.6.1.3).",
           {.limits = {.min = 1, .max = 4}});
   v.field("adaptive", x.adaptive, "Timeouts that follow ranges of their own instead.", {.fallback = "none"});
+  v.field("rto", x.rto, "Two timeouts, by what is in flight.", {.fallback = "none"});
+  v.field(
+      "recovery", nic.recovery,
+      "What becomes of packets behind one that was lost. `go_back_n`: the responder discards them, and all are sent "
+      "again. `selective_repeat`: it keeps them, and what is missing is sent again; see "
+      "[transport](transport.md#selective-repeat).");
+  v.field("out_of_order_packets", x.out_of_order_packets,
+          "With `selective_repeat`: request packets that the responder of a queue pair keeps. The default is a "
+          "bandwidth-delay product of 100 Gb/s and 20 us in packets of 1 KiB, and a whole default window.",
+          {.limits = {.min = 1, .max = 1U << 16U}, .fallback = "256"});
+  v.field("bdp_cap", nic.bdp_cap,
+          "Request packets in flight, at most (IRN 3.2: a bandwidth-delay product); 0: as many as the queue pair may.");
   v.field("nak_latency", nic.nak_latency, "From a packet ahead of its turn to the NAK.");
   v.field("retransmission_latency", nic.retransmission_latency,
           "From a sequence NAK, or a READ response that implies one, to the first packet sent again.");

@@ -298,6 +298,7 @@ pipeline::ShardPlan make_plan(const config::Port& port, PortId id, const Cluster
   out.transport.cnp_interval = config.transport.cnp_interval;
   out.transport.cnp_scope = config.transport.cnp_scope;
   out.transport.rate_limit = make_rate_limit(config.transport);
+  out.transport.kept_max = config::kept_frames(config, port);
   out.transport.cnp_traffic_class = static_cast<std::uint8_t>(config.transport.cnp_dscp << 2U);
   out.cm = config.cm;
   out.beside_tcp_port = config.nccl ? config.nccl->options.announce_port : std::uint16_t{0};

@@ -120,6 +120,20 @@ TEST(ConfigFiles, ShippedNicsPass) {
   }
 }
 
+/// lumina-test/lumina, cnp_check.py: which of its NICs send a notification with a NAK.
+TEST(ConfigFiles, ShippedNicsDoWhatLuminaSaw) {
+  for (const auto& [name, cnp_on_nak] :
+       {std::pair{"connectx-4", false}, {"connectx-5", true}, {"connectx-6-dx", true}, {"e810", false}}) {
+    const LoadedNic loaded = load_nic(shipped_nics_folder() + "/" + name + ".yaml");
+    EXPECT_EQ(loaded.nic.behaviour.cnp_on_nak, cnp_on_nak) << name;
+    EXPECT_FALSE(loaded.nic.behaviour.selective()) << name;
+  }
+  const rdma::Nic irn = load_nic(shipped_nics_folder() + "/irn.yaml").nic.behaviour;
+  EXPECT_TRUE(irn.selective());
+  EXPECT_EQ(irn.bdp_cap, 110U);
+  EXPECT_EQ(irn.rto.value().high, std::chrono::microseconds{320});
+}
+
 TEST(ConfigFiles, JsonSaysTheSame) {
   fs::current_path(files / "bad");
   EXPECT_EQ(check({"neither.yaml"}, true).out, content("neither.json"));
