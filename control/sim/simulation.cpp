@@ -19,9 +19,11 @@ using Json = nlohmann::ordered_json;
 constexpr std::uint32_t frames_at_ends = 16'384;  // made by ghosts, not yet in the network
 constexpr std::uint64_t turns_max = 10'000'000;   // at one instant
 
-/// A ghost with the real node's name and addresses; without one in the file, with the first free address.
+/// A ghost with the real node's name and addresses, without one in the file with the first free address, and with the
+/// NIC of the first ghost.
 pipeline::GhostPlan node_plan(const config::ClusterConfig& cluster, const pipeline::ShardPlan& port) {
   pipeline::GhostPlan node;
+  node.nic = port.ghosts.front().nic;
   node.defaults = port.ghosts.front().defaults;
   node.identity.vlan_tci = port.ghosts.front().identity.vlan_tci;
   node.identity.traffic_class = port.ghosts.front().identity.traffic_class;

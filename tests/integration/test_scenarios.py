@@ -18,6 +18,7 @@ WORSE = {
     **{f"incast-{n}": DROP_TAIL for n in (2, 4, 8, 16, 32, 64)},
     "pfc-storm": {"cluster.network.storm": {"priorities": 3, "start": "5ms", "duration": "50ms"}},
     "ecn-thresholds": {"cluster.network.priorities.0.ecn": {"kmin": "50MB", "kmax": "50MB"}},
+    "selective-repeat": {"cluster.ghosts.g.nic": "ib-spec"},
     "synthetic-jct": {"profile.both.loss": "1%"},
     "link-failure": {"profile.failures": [
         {"at": f"{at}ms", "for": "9ms", "cable_down": [f"leaf0-spine{s}" for s in range(4)]} for at in (10, 90, 170)]},

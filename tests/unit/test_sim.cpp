@@ -1,6 +1,8 @@
 // Jobs in virtual time: what ranks have to send, times against closed forms of an idle network, and ends that say why.
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <map>
 #include <numeric>
 
 #include "config/load.hpp"
@@ -155,6 +157,55 @@ TEST(Sim, GhostsInClosedFormTakeTheSameTime) {
         << operation;
     EXPECT_LT(closed->packets, packets->packets / 3) << operation;
   }
+}
+
+/// Counters of both shards.
+std::uint64_t counted(const nlohmann::ordered_json& report, const char* name, const char* kind = "counters") {
+  return report["ghosts"][kind].value(name, std::uint64_t{0}) + report["node"][kind].value(name, std::uint64_t{0});
+}
+
+/// One packet in two hundred is lost, data and answers alike.
+TEST(Sim, SelectiveRepeatSendsAgainWhatWasLost) {
+  const std::string job = "job: j\neach_step: [{flow: {from: 0, to: 1, bytes: 16MB}}]\n";
+  std::map<std::string, std::uint64_t> again;
+  std::map<std::string, double> us;
+  for (const char* nic : {"ib-spec", "irn"}) {
+    std::string cluster = rack(1, "{from_node: {loss: 0.5%}, to_node: {loss: 0.5%}}");
+    cluster.replace(cluster.find("dscp: 26"), 8, std::string("dscp: 26, nic: ") + nic);
+    const auto done = outcome(cluster, job);
+    ASSERT_TRUE(done) << done.error().message;
+    again[nic] = counted(done->report, "retransmitted_packets");
+    us[nic] = median_us(done->report);
+    const std::uint64_t lost = counted(done->report, "loss", "drops");
+    EXPECT_GT(lost, 10U);
+    EXPECT_EQ(counted(done->report, "selective_repeat_fallbacks"), 0U);
+    if (nic == std::string("irn")) {
+      EXPECT_LE(again[nic], lost + 5) << "a lost NAK may cost a packet";
+      EXPECT_GT(counted(done->report, "out_of_order_kept"), lost);
+    }
+  }
+  EXPECT_GT(again["ib-spec"], 10 * again["irn"]);
+  EXPECT_GT(us["ib-spec"], us["irn"]);
+}
+
+/// Eight to one through 500 kB of buffer, with the same timers and window: what is kept need not be sent again.
+TEST(Sim, AnIncastThatLosesIsShorterWithSelectiveRepeat) {
+  std::map<std::string, std::uint64_t> again;
+  std::map<std::string, double> us;
+  for (const char* recovery : {"go_back_n", "selective_repeat"}) {
+    const std::string nic = testing::TempDir() + recovery + ".yaml";
+    std::ofstream{nic} << "nic: n\nrto: {}\nbdp_cap: 32\nrecovery: " << recovery << "\n";
+    const auto done = outcome(
+        "cluster: rack\nports: [{name: p0}]\nghosts: [{name: g, count: 8, addresses: [10.77.0.9/16], nic: " + nic +
+            "}]\nnetwork: {topology: rack, host_rate: 40Gb/s, propagation: 2us, buffer: 500kB}\n",
+        "job: j\neach_step: [{incast: 1MB}]\n");
+    ASSERT_TRUE(done) << done.error().message;
+    EXPECT_GT(done->report["ghosts"]["drops"].value("network_dynamic_threshold", 0), 100);
+    again[recovery] = counted(done->report, "retransmitted_packets");
+    us[recovery] = median_us(done->report);
+  }
+  EXPECT_LT(again["selective_repeat"], again["go_back_n"] * 2 / 3);
+  EXPECT_LT(us["selective_repeat"], us["go_back_n"]);
 }
 
 TEST(Sim, TheRealNodeIsWatched) {
