@@ -128,27 +128,28 @@ class Ranks::Rank final : public rdma::QpUser, public TimerClient {
   [[nodiscard]] bool seated() const noexcept { return context_.has_value(); }
   [[nodiscard]] const ghost::Context& context() const { return *context_; }
   [[nodiscard]] std::uint32_t number() const noexcept { return number_; }
-  [[nodiscard]] std::uint64_t at() const noexcept { return first_; }
+  [[nodiscard]] bool done() const noexcept { return step_ == owner_.job_.steps && works_.empty(); }
 
+  void start(Instant now) {
+    enter_step();
+    advance(now);
+  }
   /// Begins what it may begin.
   void advance(Instant now) {
-    while (first_ != owner_.operations_total()) {
-      const std::uint64_t end = stage_end();
-      for (std::uint64_t i = first_; i != end; ++i) {
-        if (!work(i).started) {
-          begin(i, now);
-        }
+    while (step_ != owner_.job_.steps) {
+      while (!ready_.empty()) {
+        const std::size_t next = ready_.front();
+        ready_.pop_front();
+        begin(next, now);
       }
-      for (std::uint64_t i = first_; i != end; ++i) {
-        if (!work(i).ended) {
-          return;
-        }
+      if (left_ != 0) {
+        return;
       }
-      for (; first_ != end; ++first_) {
-        works_.erase(first_);
+      if (++step_ != owner_.job_.steps) {
+        enter_step();
       }
     }
-    ++owner_.done_;
+    owner_.done_ += done() ? 1 : 0;
   }
 
   /// A message of operation `i` was acknowledged.
@@ -159,7 +160,8 @@ class Ranks::Rank final : public rdma::QpUser, public TimerClient {
 
   /// A message came in. A sender may be ahead of this rank, never behind it.
   void on_write(rdma::Qp&, std::uint64_t addr, std::uint32_t, Instant now) noexcept override {
-    on_received(first_ + ((addr >> operation_shift) - first_) % operations_apart,
+    const std::uint64_t oldest = (step_ - std::min<std::uint64_t>(step_, owner_.staleness_)) * owner_.operations();
+    on_received(oldest + ((addr >> operation_shift) - oldest) % operations_apart,
                 addr >> lane_shift & ((1U << (operation_shift - lane_shift)) - 1), now);
   }
   void on_received(std::uint64_t i, std::size_t lane, Instant now) {
@@ -174,10 +176,9 @@ class Ranks::Rank final : public rdma::QpUser, public TimerClient {
   void on_error(rdma::Qp&, rdma::WcStatus cause, Instant now) noexcept override { owner_.fail(number_, cause, now); }
 
   [[nodiscard]] std::string waiting() const {
-    std::string text =
-        "rank " + std::to_string(number_) + " is in step " + std::to_string(first_ / owner_.operations());
+    std::string text = "rank " + std::to_string(number_) + " is in step " + std::to_string(step_);
     for (const auto& [i, work] : works_) {
-      if (!work.started || work.ended) {
+      if (!work.started) {
         continue;
       }
       text += ", " + name_of(owner_.operation(i)) + ":";
@@ -202,16 +203,28 @@ class Ranks::Rank final : public rdma::QpUser, public TimerClient {
     std::uint64_t to_complete = 0;        // not acknowledged yet
     bool started = false;
     bool computing = false;
-    bool ended = false;
   };
 
-  /// One behind the operations that start together.
-  [[nodiscard]] std::uint64_t stage_end() const {
-    std::uint64_t end = first_ + 1;
-    while (end % owner_.operations() != 0 && owner_.operation(end).beside) {
-      ++end;
+  /// What waits for nothing is ready.
+  void enter_step() {
+    left_ = owner_.operations();
+    begun_.assign(left_, false);
+    waits_.resize(left_);
+    for (std::size_t o = 0; o < left_; ++o) {
+      waits_[o] = owner_.waits_for_[o].size();
+      if (waits_[o] == 0) {
+        ready_.push_back(o);
+      }
     }
-    return end;
+  }
+  /// Nothing in this step waits for the operation any more.
+  void release(std::size_t o) {
+    --left_;
+    for (const std::size_t next : owner_.waited_by_[o]) {
+      if (--waits_[next] == 0) {
+        ready_.push_back(next);
+      }
+    }
   }
 
   Work& work(std::uint64_t i) {
@@ -228,8 +241,11 @@ class Ranks::Rank final : public rdma::QpUser, public TimerClient {
     return work;
   }
 
-  void begin(std::uint64_t i, Instant now) {
+  /// An operation of this step.
+  void begin(std::size_t o, Instant now) {
+    const std::uint64_t i = step_ * owner_.operations() + o;
     owner_.began(i, number_, now);
+    begun_[o] = true;
     Work& w = work(i);
     w.started = true;
     if (w.part.compute != Duration::zero()) {
@@ -243,9 +259,22 @@ class Ranks::Rank final : public rdma::QpUser, public TimerClient {
       arm();
     }
     send(i, now);
+    const std::uint32_t staleness = owner_.operation(i).staleness;
     if (complete(w)) {
-      w.ended = true;
-      owner_.ended(i, number_, now);
+      end(i, now);
+    }
+    if (staleness != 0 && (step_ < staleness || !works_.contains(i - staleness * owner_.operations()))) {
+      release(o);
+    }
+  }
+  /// What has ended is forgotten.
+  void end(std::uint64_t i, Instant now) {
+    works_.erase(i);
+    owner_.ended(i, number_, now);
+    const std::size_t o = i % owner_.operations();
+    const bool holds_up = step_ - i / owner_.operations() == owner_.operation(i).staleness && begun_[o];
+    if (holds_up && step_ != owner_.job_.steps) {
+      release(o);
     }
   }
 
@@ -264,9 +293,8 @@ class Ranks::Rank final : public rdma::QpUser, public TimerClient {
     return w.started && !w.computing && w.to_complete == 0 && w.received == w.part.in;
   }
   void end_if_complete(std::uint64_t i, Instant now) {
-    if (Work& w = work(i); !w.ended && complete(w)) {
-      w.ended = true;
-      owner_.ended(i, number_, now);
+    if (complete(work(i))) {
+      end(i, now);
       advance(now);
     }
   }
@@ -295,8 +323,14 @@ class Ranks::Rank final : public rdma::QpUser, public TimerClient {
   Ranks& owner_;
   std::uint32_t number_;
   std::optional<ghost::Context> context_;
-  std::uint64_t first_ = 0;  // operation, counted through all steps, of the stage that it is in
-  std::unordered_map<std::uint64_t, Work> works_;
+  // Of the step that it is in: operations that may begin, how many others each waits for, which have begun, and how
+  // many the step still waits for.
+  std::uint64_t step_ = 0;
+  std::deque<std::size_t> ready_;
+  std::vector<std::size_t> waits_;
+  std::vector<bool> begun_;
+  std::size_t left_ = 0;
+  std::unordered_map<std::uint64_t, Work> works_;  // not ended, by operation, counted through all steps
   std::vector<std::pair<Instant, std::uint64_t>> computing_;
   TimerNode timer_;
 };
@@ -345,9 +379,17 @@ Ranks::Ranks(const config::Job& job, std::uint32_t ranks, std::uint32_t path_mtu
     : job_(job),
       path_mtu_(path_mtu),
       closed_form_(std::move(closed_form)),
+      waits_for_(config::waits_for(job)),
+      waited_by_(waits_for_.size()),
       spans_(job.steps, std::vector<Span>(job.each_step.size())),
       steps_(job.steps),
       parts_(job, ranks) {
+  for (std::size_t o = 0; o < waits_for_.size(); ++o) {
+    for (const std::size_t before : waits_for_[o]) {
+      waited_by_[before].push_back(o);
+    }
+    staleness_ = std::max(staleness_, job.each_step[o]->staleness);
+  }
   for (std::uint32_t i = 0; i < ranks; ++i) {
     ranks_.push_back(std::make_unique<Rank>(*this, i));
   }
@@ -370,7 +412,7 @@ void Ranks::start(Instant now) {
     }
   }
   for (const auto& rank : ranks_) {
-    rank->advance(now);
+    rank->start(now);
   }
 }
 
@@ -433,7 +475,7 @@ std::string Ranks::waiting() const {
   std::string text;
   std::size_t told = 0;
   for (const auto& rank : ranks_) {
-    if (rank->at() != operations_total() && ++told <= told_max) {
+    if (!rank->done() && ++told <= told_max) {
       text += "\n  " + rank->waiting();
     }
   }

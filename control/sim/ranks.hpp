@@ -70,7 +70,6 @@ class Ranks {
   void fail(std::uint32_t rank, rdma::WcStatus cause, Instant now, std::optional<std::uint32_t> peer = {});
   // Operations are counted through all steps.
   [[nodiscard]] std::uint64_t operations() const noexcept { return job_.each_step.size(); }
-  [[nodiscard]] std::uint64_t operations_total() const noexcept { return job_.steps * operations(); }
   [[nodiscard]] const config::JobOperation& operation(std::uint64_t i) const {
     return *job_.each_step[i % operations()];
   }
@@ -78,6 +77,9 @@ class Ranks {
   const config::Job& job_;
   std::uint32_t path_mtu_;
   std::optional<ClosedForm> closed_form_;
+  std::vector<std::vector<std::size_t>> waits_for_;  // by operation, others of its step
+  std::vector<std::vector<std::size_t>> waited_by_;
+  std::uint32_t staleness_ = 0;  // the largest of the job
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, std::unique_ptr<Connection>> connections_;
   std::size_t queue_pairs_ = 0;
