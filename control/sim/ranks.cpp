@@ -32,6 +32,7 @@ class Ranks::Connection {
   virtual void send(std::uint64_t operation, std::uint32_t lane, std::uint32_t bytes, Instant now) = 0;
   /// nullptr: it has none.
   [[nodiscard]] virtual const rdma::Qp* qp() const noexcept { return nullptr; }
+  [[nodiscard]] virtual const rdma::Qp* peer() const noexcept { return nullptr; }
 };
 
 /// In packets.
@@ -39,9 +40,10 @@ class Ranks::QueuePair final : public Connection, public rdma::QpUser {
  public:
   QueuePair(Ranks& owner, Rank& from, std::uint32_t to) : owner_(owner), from_(from), to_(to) {}
 
-  void use(rdma::Transport& transport, rdma::Qp& qp) noexcept {
+  void use(rdma::Transport& transport, rdma::Qp& qp, const rdma::Qp& peer) noexcept {
     transport_ = &transport;
     qp_ = &qp;
+    peer_ = &peer;
   }
   void send(std::uint64_t operation, std::uint32_t lane, std::uint32_t bytes, Instant now) override {
     const std::uint64_t address = operation % operations_apart << operation_shift | std::uint64_t{lane} << lane_shift;
@@ -50,10 +52,11 @@ class Ranks::QueuePair final : public Connection, public rdma::QpUser {
                         .local = {0, bytes, region_key},
                         .remote_addr = address,
                         .rkey = region_key});
-    under_way_.push_back({now, qp_->stats().data_frames_retransmitted});
+    under_way_.push_back({now, bytes, qp_->stats().data_frames_retransmitted});
     post(now);
   }
   [[nodiscard]] const rdma::Qp* qp() const noexcept override { return qp_; }
+  [[nodiscard]] const rdma::Qp* peer() const noexcept override { return peer_; }
 
   void on_completion(rdma::Qp&, const rdma::Completion& completion, Instant now) noexcept override;
   void on_error(rdma::Qp&, rdma::WcStatus cause, Instant now) noexcept override;
@@ -71,9 +74,11 @@ class Ranks::QueuePair final : public Connection, public rdma::QpUser {
   std::uint32_t to_;
   rdma::Transport* transport_ = nullptr;
   rdma::Qp* qp_ = nullptr;
+  const rdma::Qp* peer_ = nullptr;
   std::deque<rdma::SendWr> waiting_;
   struct UnderWay {
     Instant since;
+    std::uint32_t bytes;
     std::uint64_t retransmitted;  // packets of the queue pair, then
   };
   std::deque<UnderWay> under_way_;  // what waits, and what is not acknowledged
@@ -83,7 +88,7 @@ class Ranks::QueuePair final : public Connection, public rdma::QpUser {
 /// In closed form. Messages come in, and are acknowledged, in the order in which they were sent.
 class Ranks::Shortcut final : public Connection, public TimerClient {
  public:
-  Shortcut(Wheel& wheel, ClosedForm& form, Parts& parts, Rank& from, Rank& to);
+  Shortcut(Wheel& wheel, ClosedForm& form, Ranks& owner, Rank& from, Rank& to);
 
   void send(std::uint64_t operation, std::uint32_t lane, std::uint32_t bytes, Instant now) override;
   void on_timer(TimerNode&, Instant now) noexcept override;
@@ -104,7 +109,7 @@ class Ranks::Shortcut final : public Connection, public TimerClient {
 
   Wheel& wheel_;
   ClosedForm& form_;
-  Parts& parts_;
+  Ranks& owner_;
   Rank& from_;
   Rank& to_;
   ClosedForm::Path path_;
@@ -335,15 +340,17 @@ class Ranks::Rank final : public rdma::QpUser, public TimerClient {
   TimerNode timer_;
 };
 
-Ranks::Shortcut::Shortcut(Wheel& wheel, ClosedForm& form, Parts& parts, Rank& from, Rank& to)
-    : wheel_(wheel), form_(form), parts_(parts), from_(from), to_(to), path_(form.path(from.number(), to.number())) {
+Ranks::Shortcut::Shortcut(Wheel& wheel, ClosedForm& form, Ranks& owner, Rank& from, Rank& to)
+    : wheel_(wheel), form_(form), owner_(owner), from_(from), to_(to), path_(form.path(from.number(), to.number())) {
   timer_.client = this;
 }
 void Ranks::Shortcut::send(std::uint64_t operation, std::uint32_t lane, std::uint32_t bytes, Instant now) {
   const ClosedForm::Times times = form_.send(path_, from_.number(), to_.number(), bytes, now);
   arriving_.push_back({times.arrived, operation, lane});
   acknowledged_.push_back({times.acknowledged, operation, lane});
-  parts_.on_message(operation, from_.number(), to_.number(), now, false, times.acknowledged);
+  owner_.acknowledged(
+      operation,
+      {.from = from_.number(), .to = to_.number(), .bytes = bytes, .since = now, .until = times.acknowledged});
   arm();
 }
 void Ranks::Shortcut::on_timer(TimerNode&, Instant now) noexcept {
@@ -365,8 +372,12 @@ void Ranks::QueuePair::on_completion(rdma::Qp&, const rdma::Completion& completi
     --posted_;
     const UnderWay message = under_way_.front();
     under_way_.pop_front();
-    owner_.parts_.on_message(completion.wr_id, from_.number(), to_, message.since,
-                             qp_->stats().data_frames_retransmitted != message.retransmitted, now);
+    owner_.acknowledged(completion.wr_id, {.from = from_.number(),
+                                           .to = to_,
+                                           .bytes = message.bytes,
+                                           .since = message.since,
+                                           .until = now,
+                                           .resent = qp_->stats().data_frames_retransmitted != message.retransmitted});
     post(now);
     from_.on_sent(completion.wr_id, now);
   }
@@ -375,10 +386,12 @@ void Ranks::QueuePair::on_error(rdma::Qp&, rdma::WcStatus cause, Instant now) no
   owner_.fail(from_.number(), cause, now, to_);
 }
 
-Ranks::Ranks(const config::Job& job, std::uint32_t ranks, std::uint32_t path_mtu, std::optional<ClosedForm> closed_form)
+Ranks::Ranks(const config::Job& job, std::uint32_t ranks, std::uint32_t path_mtu, std::optional<ClosedForm> closed_form,
+             std::function<void(const Message&)> on_message)
     : job_(job),
       path_mtu_(path_mtu),
       closed_form_(std::move(closed_form)),
+      on_message_(std::move(on_message)),
       waits_for_(config::waits_for(job)),
       waited_by_(waits_for_.size()),
       spans_(job.steps, std::vector<Span>(job.each_step.size())),
@@ -423,7 +436,7 @@ void Ranks::connect(std::uint32_t from, std::uint32_t to, std::uint32_t lane) {
   }
   if (closed_form_ && closed(from) && closed(to)) {
     connection =
-        std::make_unique<Shortcut>(ranks_[from]->context().wheel, *closed_form_, parts_, *ranks_[from], *ranks_[to]);
+        std::make_unique<Shortcut>(ranks_[from]->context().wheel, *closed_form_, *this, *ranks_[from], *ranks_[to]);
   } else {
     connection = connect_queue_pairs(from, to);
   }
@@ -465,7 +478,7 @@ std::unique_ptr<Ranks::Connection> Ranks::connect_queue_pairs(std::uint32_t from
   receiver.qpn = sender.dest_qpn = in->qpn();
   near.transport.connect_qp(*out, sender);
   far.transport.connect_qp(*in, receiver);
-  connection->use(near.transport, *out);
+  connection->use(near.transport, *out, *in);
   queue_pairs_ += 2;
   return connection;
 }
@@ -486,7 +499,7 @@ std::vector<Flow> Ranks::flows() const {
   std::vector<Flow> flows;
   for (const auto& [key, connection] : connections_) {
     if (connection->qp() != nullptr) {
-      flows.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key), connection->qp()});
+      flows.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key), connection->qp(), connection->peer()});
     }
   }
   return flows;
@@ -496,6 +509,15 @@ double Ranks::share_done() const noexcept {
   return messages_ == 0 ? 0 : static_cast<double>(received_) / static_cast<double>(messages_);
 }
 
+void Ranks::acknowledged(std::uint64_t i, const Message& message) {
+  parts_.on_message(i, message.from, message.to, message.since, message.resent, message.until);
+  if (on_message_) {
+    Message whole = message;
+    whole.step = i / operations();
+    whole.operation = i % operations();
+    on_message_(whole);
+  }
+}
 void Ranks::began(std::uint64_t i, std::uint32_t rank, Instant now) {
   parts_.began(i, rank, now);
   Span& span = spans_[i / operations()][i % operations()];
