@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -28,11 +29,23 @@ struct RingCollective {
   ByteCount slice{512U << 10U};  // of a chunk; what is received and passed on at once
   Group group;
 };
-enum class Algorithm : std::uint8_t { ring, tree };
+enum class Algorithm : std::uint8_t { ring, tree, servers };
+/// Of a network in dimensions: ranks of a dimension differ in one coordinate only, the first one's are neighbours.
+struct Dimension {
+  std::uint32_t size = 0;  // 0: what the others leave
+  BitRate rate = BitRate::gbps(100);
+};
+enum class Schedule : std::uint8_t { fixed, balanced };
 struct AllReduce : RingCollective {
   Algorithm algorithm = Algorithm::ring;
+  std::uint32_t servers = 1;  // the first ranks of the group, for that algorithm
+  std::vector<Dimension> dimensions;
+  Schedule schedule = Schedule::fixed;
 };
-struct AllGather : RingCollective {};
+enum class BytesOf : std::uint8_t { vector, rank };
+struct AllGather : RingCollective {
+  BytesOf of = BytesOf::vector;
+};
 struct ReduceScatter : RingCollective {};
 struct Broadcast : RingCollective {};  // from the first rank of the group, along the ring
 /// `bytes` are what each rank sends, to all together.
@@ -58,7 +71,9 @@ struct Incast {
 
 struct JobOperation {
   std::variant<Compute, AllReduce, AllGather, ReduceScatter, Broadcast, AllToAll, SendRecv, OneFlow, Incast> what;
-  bool beside = false;  // starts with the one before, not behind it
+  bool beside = false;                                     // starts with the one before, not behind it
+  std::optional<std::vector<Located<std::string>>> after;  // names: waits for these, not for the one before
+  std::uint32_t staleness = 0;                             // steps that a rank may be ahead of it
   std::string name;
 };
 
@@ -77,6 +92,13 @@ struct Job {
   std::vector<Located<RankRange>> closed_form;  // between these, messages are computed and no packets sent
 };
 
+/// Of the dimensions of a group of so many ranks, the sizes; nothing: they do not make up the group.
+[[nodiscard]] std::optional<std::vector<std::uint32_t>> sizes_of(const std::vector<Dimension>& dimensions,
+                                                                 std::uint32_t group);
+
+/// By operation, those of the same step that a rank must have ended before it begins it: all of them are before it.
+[[nodiscard]] std::vector<std::vector<std::size_t>> waits_for(const Job& job);
+
 struct LoadedJob {
   Job job;
   Diagnostics diagnostics;
@@ -93,7 +115,16 @@ struct LoadedJob {
 
 template <>
 struct Words<Algorithm> {
-  static constexpr auto table = words<Algorithm>({{"ring", Algorithm::ring}, {"tree", Algorithm::tree}});
+  static constexpr auto table =
+      words<Algorithm>({{"ring", Algorithm::ring}, {"tree", Algorithm::tree}, {"servers", Algorithm::servers}});
+};
+template <>
+struct Words<Schedule> {
+  static constexpr auto table = words<Schedule>({{"fixed", Schedule::fixed}, {"balanced", Schedule::balanced}});
+};
+template <>
+struct Words<BytesOf> {
+  static constexpr auto table = words<BytesOf>({{"vector", BytesOf::vector}, {"rank", BytesOf::rank}});
 };
 
 }  // namespace nbx::config

@@ -32,16 +32,36 @@ void describe_ring(V& v, RingCollective& x) {
   v.field("group", x.group, "Which ranks.", {.fallback = "all"});
 }
 template <class V>
+void describe(V& v, Dimension& x) {
+  v.about({.name = "dimension",
+           .doc = "Ranks that differ in one coordinate only. Of the first dimension they are neighbours."});
+  v.field("size", x.size, "Ranks; 0, in one dimension at most: what the others leave of the group.",
+          {.limits = {.max = 1U << 20U}});
+  v.field("rate", x.rate, "What each of its ranks can send in it, for the schedule.", {.limits = {.min = 1}});
+}
+template <class V>
 void describe(V& v, AllReduce& x) {
   v.about({.name = "all reduce", .doc = "AllReduce.", .shorthand = "bytes"});
   v.field("algorithm", x.algorithm,
           "`tree`: NCCL's double binary tree, up and down: each half of the vector has a tree of its own, in which the "
-          "ranks that are inside the other one are leaves.");
+          "ranks that are inside the other one are leaves. `servers`: each of these ranks gets its share of the vector "
+          "from all others and, when all have come, sends them the sum.");
+  v.field("servers", x.servers, "How many ranks, the first of the group, are parameter servers beside their work.",
+          {.limits = {.min = 1, .max = 1U << 20U}});
+  v.field("dimensions", x.dimensions,
+          "Up to three: reduce and scatter in each, one after the other, then gather in each in the reverse order.",
+          {.fallback = "none: one ring"});
+  v.field(
+      "schedule", x.schedule,
+      "In which order each channel goes through the dimensions: `fixed`, as they stand; `balanced`, the one with the "
+      "least work first, reckoned from all channels before it (Themis, Rashidi et al., ISCA 2022, section 4).");
   describe_ring(v, x);
 }
 template <class V>
 void describe(V& v, AllGather& x) {
   v.about({.name = "all gather", .doc = "Ring AllGather.", .shorthand = "bytes"});
+  v.field("of", x.of,
+          "What `bytes` are of: the whole vector, or what each `rank` brings to it, as compressed gradients are.");
   describe_ring(v, x);
 }
 template <class V>
@@ -92,6 +112,15 @@ void describe(V& v, JobOperation& x) {
            alternative<SendRecv>("send_recv", "From each to the next."),
            alternative<OneFlow>("flow", "From one to another."), alternative<Incast>("incast", "From all to one."));
   v.field("beside", x.beside, "Starts together with the operation before: overlap.");
+  v.field(
+      "after", x.after,
+      "Names of operations before it in the step, for which it waits instead of the one before; `[]`: it starts with "
+      "the step.",
+      {.fallback = "the operation before, and those beside that"});
+  v.field("staleness", x.staleness,
+          "Steps that a rank may be ahead of it: it goes on once it has begun this one and ended that of so many steps "
+          "before (stale-synchronous parallel).",
+          {.limits = {.max = 1000}});
   v.field("name", x.name, "In the report.", {.fallback = "the operation"});
 }
 template <class V>

@@ -14,7 +14,9 @@
 #include <iostream>
 
 #include "client/client.hpp"
+#include "config/document.hpp"
 #include "config/load.hpp"
+#include "config/scenario.hpp"
 #include "daemon/control_server.hpp"
 #include "daemon/emulator.hpp"
 #include "daemon/report.hpp"
@@ -30,6 +32,8 @@ constexpr int exit_usage = 2;
 struct Options {
   std::string cluster;
   std::string control;
+  std::string report;
+  bool without_faults = false;
   std::string log_level = "info";
 };
 
@@ -106,8 +110,23 @@ void raise_descriptor_limit() {
   }
 }
 
+/// Of a cluster file, or of a scenario: then with its changes, and its faults unless they are left out.
+config::Loaded load(const Options& options) {
+  config::Diagnostics ignored;
+  const auto document = config::read_document(options.cluster, ignored);
+  if (!document || document->find("scenario") == nullptr) {
+    return config::load_cluster(options.cluster);
+  }
+  config::LoadedScenario scenario = config::load_scenario(options.cluster);
+  config::Loaded loaded;
+  loaded.config = std::move(options.without_faults ? scenario.baseline_cluster : scenario.cluster);
+  loaded.diagnostics = std::move(scenario.diagnostics);
+  loaded.warnings = std::move(scenario.warnings);
+  return loaded;
+}
+
 int run(const Options& options) {
-  config::Loaded loaded = config::load_cluster(options.cluster);
+  config::Loaded loaded = load(options);
   if (!loaded.ok()) {
     for (const config::Diagnostic& diagnostic : loaded.diagnostics) {
       std::cerr << diagnostic;
@@ -116,6 +135,9 @@ int run(const Options& options) {
   }
   for (const config::Diagnostic& warning : loaded.warnings) {
     std::cerr << warning;
+  }
+  if (!options.report.empty()) {
+    loaded.config.report_file = options.report;
   }
   raise_descriptor_limit();
   const sigset_t end_signals = block_end_signals();
@@ -149,7 +171,11 @@ int main(int argc, char** argv) {
   nbx::daemon::Options options;
   CLI::App app("NeuronaBox: plays the missing nodes of a cluster towards real RDMA nodes", "nbxd");
   app.footer(nbx::daemon::example);
-  app.add_option("CLUSTER", options.cluster, "cluster file")->required()->check(CLI::ExistingFile);
+  app.add_option("CLUSTER", options.cluster, "cluster file, or a scenario, whose cluster it is then")
+      ->required()
+      ->check(CLI::ExistingFile);
+  app.add_flag("--without-faults", options.without_faults, "leave out the faults of the scenario");
+  app.add_option("--report", options.report, "file for the report at the end; overrides the cluster file");
   app.add_option("--control", options.control, "control socket; overrides the cluster file");
   app.add_option("--log-level", options.log_level, "how much to say on stderr")
       ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error", "off"}))

@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <unordered_map>
 
 #include "config/job_keys.hpp"
@@ -41,6 +42,7 @@ struct Node {
   std::uint64_t duration_us = 0;
   std::vector<std::uint64_t> after;
   std::map<std::string, std::uint64_t> attributes;  // those that are integers
+  std::string group;                                // process group, if the trace has one
   std::size_t level = 0;
 };
 
@@ -126,29 +128,32 @@ class Chakra {
   /// Empty: there was an error.
   std::string yaml() {
     std::string steps;
-    std::optional<std::size_t> level;  // of the operation before
-    bool together = false;
+    std::unordered_map<std::uint64_t, std::set<std::string>> ends;  // by node: the operations with which it has ended
     for (const Node& node : nodes_) {
       const std::optional<std::string> operation = operation_of(node);
       if (!operation) {
         return {};
       }
+      std::set<std::string> after;
+      for (const std::uint64_t id : node.after) {
+        after.insert(ends[id].begin(), ends[id].end());
+      }
       if (operation->empty()) {
+        ends[node.id] = std::move(after);
         continue;
       }
-      const bool beside = level == node.level;
-      together = together || beside;
-      level = node.level;
-      steps += "  - {" + *operation +
-               ", name: " + nlohmann::json(node.name).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) +
-               (beside ? ", beside: true}\n" : "}\n");
+      const std::string name = nlohmann::json(node.name + " #" + std::to_string(node.id))
+                                   .dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+      steps += "  - {" + *operation + ", name: " + name + ", after: [";
+      for (const std::string& each : after) {
+        steps += each == *after.begin() ? each : ", " + each;
+      }
+      steps += "]}\n";
+      ends[node.id] = {name};
     }
     if (steps.empty()) {
       fail(0, "nothing in it takes time or sends");
       return {};
-    }
-    if (together) {
-      warn(out_, place(0), "what waits for the same nodes starts together, and the next when all of it has ended");
     }
     return "job: imported-chakra\neach_step:\n" + steps;
   }
@@ -176,8 +181,8 @@ class Chakra {
                          : tag == number_tag(4) || tag == number_tag(5) ? read_number_into(node.after)
                          : tag == length_tag(4) || tag == length_tag(5) ? read_in(&Chakra::read_numbers, node.after)
                          : tag == number_tag(7)                         ? input_.ReadVarint64(&node.duration_us)
-                         : tag == length_tag(10) ? read_in(&Chakra::read_attribute, node.attributes)
-                                                 : WireFormatLite::SkipField(&input_, tag);
+                         : tag == length_tag(10)                        ? read_in(&Chakra::read_attribute, node)
+                                                                        : WireFormatLite::SkipField(&input_, tag);
       if (!right) {
         return false;
       }
@@ -211,24 +216,30 @@ class Chakra {
     }
     return true;
   }
-  bool read_attribute(std::map<std::string, std::uint64_t>& to) {
+  bool read_attribute(Node& to) {
     std::string name;
+    std::string text;
     std::optional<std::uint64_t> value;
     for (std::uint32_t tag = input_.ReadTag(); tag != 0; tag = input_.ReadTag()) {
       std::uint64_t number = 0;
       // int32_val, int64_val, uint32_val, uint64_val.
       const bool whole_number =
           tag == number_tag(7) || tag == number_tag(9) || tag == number_tag(11) || tag == number_tag(13);
-      const bool right = whole_number           ? input_.ReadVarint64(&number)
-                         : tag == length_tag(1) ? WireFormatLite::ReadBytes(&input_, &name)
-                                                : WireFormatLite::SkipField(&input_, tag);
+      const bool right = whole_number            ? input_.ReadVarint64(&number)
+                         : tag == length_tag(1)  ? WireFormatLite::ReadBytes(&input_, &name)
+                         : tag == length_tag(29) ? WireFormatLite::ReadBytes(&input_, &text)  // string_val
+                                                 : WireFormatLite::SkipField(&input_, tag);
       if (!right) {
         return false;
       }
       value = whole_number ? std::optional(number) : value;
     }
     if (value) {
-      to[name] = *value;
+      to.attributes[name] = *value;
+    }
+    // Those of Chakra's converters, and the dimensions of ASTRA-sim's.
+    if (name == "pg_name" || name == "comm_group" || name == "involved_dim") {
+      to.group = name + (text.empty() ? "" : " " + import::quoted(text));
     }
     return true;
   }
@@ -297,6 +308,11 @@ class Chakra {
            "node " + std::to_string(node.id) + ": a collective of type " + std::to_string(*kind) + " and " +
                std::to_string(*bytes) + " bytes is left out");
       return "";
+    }
+    if (!node.group.empty()) {
+      warn(out_, place(node.byte),
+           "node " + std::to_string(node.id) + ": its process group, " + node.group +
+               ", is not honoured: all ranks take part");
     }
     if (*kind == all_gather || *kind >= reduce_scatter) {
       warn(out_, place(node.byte),

@@ -11,7 +11,7 @@
 namespace nbx::import {
 
 struct Imported {
-  std::string yaml;  // of a profile or a job; empty when there were errors
+  std::string yaml;  // of a profile or a job, or keys for a cluster file; empty when there were errors
   config::Diagnostics diagnostics;
 
   [[nodiscard]] bool ok() const;
@@ -31,5 +31,15 @@ struct Imported {
 
 /// A Chakra execution trace of one rank, as the job of all. Places are bytes: column 1 is the first.
 [[nodiscard]] Imported from_chakra(const std::string& name, std::string_view bytes);
+
+/// A configuration of HPCC's ns-3 model or of SimAI (SimAI.conf), as `network` and `transport` of a cluster file. Of
+/// its thresholds those for links of `rate` are taken.
+[[nodiscard]] Imported from_hpcc(const std::string& name, std::string_view text, BitRate rate);
+
+/// SimCCL's flows, as a job.
+[[nodiscard]] Imported from_simccl(const std::string& name, std::string_view text);
+
+/// The RoCEv2 flows of an Open Traffic Generator configuration, as a job whose ranks are the devices' addresses.
+[[nodiscard]] Imported from_otg(const std::string& name, std::string_view text);
 
 }  // namespace nbx::import

@@ -101,6 +101,11 @@ Number step_time(const Json& report, double quantile) {
   return times[std::min(times.size() - 1, static_cast<std::size_t>(static_cast<double>(times.size()) * quantile))];
 }
 
+/// In virtual time, or of the program that ran instead of the job.
+Number job_time(const Json& report) {
+  return at(report, is_live(report) ? "/program/time_us" : "/virtual_time_us", 1e-6);
+}
+
 Number part(const Json& report, const char* key) {
   if (!report.contains("each_step")) {
     return std::nullopt;
@@ -162,9 +167,9 @@ std::optional<double> measure(const config::Assertion& assertion, const Reports&
     case Metric::counter:
       return counter(run, assertion.counter);
     case Metric::jct:
-      return at(run, "/virtual_time_us", 1e-6);
+      return job_time(run);
     case Metric::jct_ratio:
-      return ratio(at(run, "/virtual_time_us"), at(reports.baseline, "/virtual_time_us"));
+      return ratio(job_time(run), job_time(reports.baseline));
     case Metric::step_time:
       return step_time(run, 0.5);
     case Metric::step_time_max:

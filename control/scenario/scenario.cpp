@@ -56,15 +56,17 @@ Verdict judge(const std::string& file, const config::LoadedScenario& loaded, Jso
   return verdict;
 }
 
+bool needs_baseline(const config::LoadedScenario& loaded) {
+  return std::any_of(loaded.scenario.assertions.begin(), loaded.scenario.assertions.end(),
+                     [](const config::Assertion& assertion) { return needs_baseline(assertion.metric); });
+}
+
 Result<Verdict> run(const std::string& file, const config::LoadedScenario& loaded, const Progress& progress) {
   if (auto error = sim::unfit(loaded.cluster)) {
     return *error;
   }
-  const bool compared =
-      std::any_of(loaded.scenario.assertions.begin(), loaded.scenario.assertions.end(),
-                  [](const config::Assertion& assertion) { return needs_baseline(assertion.metric); });
   Json baseline;
-  if (compared) {
+  if (needs_baseline(loaded)) {
     baseline = simulate(loaded.baseline_cluster, loaded.baseline_job, loaded.scenario.limit,
                         loaded.scenario.name + ", without the faults", progress);
   }

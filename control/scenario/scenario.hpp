@@ -31,6 +31,9 @@ struct Verdict {
 /// Told now and then: which run, and how far it is.
 using Progress = std::function<void(const std::string& run, double done)>;
 
+/// Whether an assertion compares with the run without faults.
+[[nodiscard]] bool needs_baseline(const config::LoadedScenario& loaded);
+
 /// In virtual time. The error is that of a cluster that cannot be simulated.
 [[nodiscard]] Result<Verdict> run(const std::string& file, const config::LoadedScenario& loaded,
                                   const Progress& progress);

@@ -66,7 +66,7 @@ bool together(const config::JobOperation& operation, std::uint32_t a, std::uint3
 }  // namespace
 
 Parts::Parts(const config::Job& job, std::uint32_t ranks)
-    : job_(job), ranks_(ranks), completion_ns_(job.each_step.size()) {}
+    : job_(job), ranks_(ranks), steps_(job.steps), completion_ns_(job.each_step.size()) {}
 
 Parts::Open& Parts::open(std::uint64_t operation) {
   const auto [found, made] = open_.try_emplace(operation / operations());
@@ -87,8 +87,7 @@ void Parts::ended(std::uint64_t operation, std::uint32_t rank, Instant now) {
   Open& step = open(operation);
   step.spans[operation % operations() * ranks_ + rank].to = now;
   if (--step.left == 0) {
-    // No rank begins a step before it has ended the one before: they come here in order.
-    steps_.push_back(explain(step));
+    steps_[operation / operations()] = explain(step);
     open_.erase(operation / operations());
   }
 }

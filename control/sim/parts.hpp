@@ -33,7 +33,7 @@ class Parts {
   void on_message(std::uint64_t operation, std::uint32_t from, std::uint32_t to, Instant since, bool resent,
                   Instant now);
 
-  /// Of the steps that all ranks have ended.
+  /// By step; of those that not all ranks have ended nothing yet.
   [[nodiscard]] const std::vector<StepParts>& steps() const noexcept { return steps_; }
   /// How long the messages of an operation took, in nanoseconds: "flow completion time".
   [[nodiscard]] const Histogram& completion_ns(std::size_t operation) const { return completion_ns_[operation]; }

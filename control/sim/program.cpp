@@ -1,6 +1,8 @@
 #include "sim/program.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 #include "base/overloaded.hpp"
 #include "nccl-glue/comm/topology.hpp"
@@ -129,6 +131,95 @@ Part trees(const AllReduce& x, const Members& m) {
   return part;
 }
 
+/// Every rank sends each server its share; a server answers all when it has heard from all.
+Part servers(const AllReduce& x, const Members& m) {
+  enum Lane : std::uint32_t { push, pull, lanes };
+  const std::uint64_t share = up(x.bytes.value, x.servers);
+  Part part;
+  part.in.resize(lanes);
+  for (std::uint32_t k = 1; k < m.size; ++k) {
+    const std::uint32_t other = (m.place + k) % m.size;
+    Stream stream = one_message(m.rank(other), share);
+    if (other < x.servers) {
+      stream.lane = push;
+      part.out.push_back(stream);
+      part.in[pull] += stream.messages;
+    }
+    if (m.place < x.servers) {
+      stream.lane = pull;
+      stream.behind = push;
+      stream.behind_messages = (m.size - 1) * stream.messages;
+      part.out.push_back(stream);
+      part.in[push] += stream.messages;
+    }
+  }
+  return part;
+}
+
+/// By channel, the dimensions in the order in which it reduces and scatters. Balanced: each channel begins with the
+/// dimension that has the least to do for those before it, since what it sends first is the largest.
+std::vector<std::vector<std::size_t>> orders(const AllReduce& x, const std::vector<std::uint32_t>& sizes) {
+  std::vector<double> load(sizes.size());
+  std::vector<std::size_t> order(sizes.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::vector<std::vector<std::size_t>> all;
+  for (std::uint32_t channel = 0; channel < x.channels; ++channel) {
+    if (x.schedule == config::Schedule::balanced) {
+      std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return load[a] < load[b]; });
+    }
+    double share = 1;
+    for (const std::size_t dimension : order) {
+      share /= sizes[dimension];
+      load[dimension] +=
+          share * (sizes[dimension] - 1) / static_cast<double>(x.dimensions[dimension].rate.bits_per_second);
+    }
+    all.push_back(order);
+  }
+  return all;
+}
+
+/// Rings within rings. A phase is a ring of one dimension, on a lane of its own, and begins when the one before has
+/// ended.
+Part dimensions(const AllReduce& x, const Members& m) {
+  const std::vector<std::uint32_t> sizes = *config::sizes_of(x.dimensions, m.size);
+  const std::uint64_t slice = std::min<std::uint64_t>(x.slice.value, message_max);
+  Part part;
+  for (const std::vector<std::size_t>& order : orders(x, sizes)) {
+    std::vector<std::size_t> phases = order;
+    phases.insert(phases.end(), order.rbegin(), order.rend());
+    std::uint64_t parts = x.channels;
+    const Stream* before = nullptr;
+    for (std::size_t phase = 0; phase < phases.size(); ++phase) {
+      const std::uint32_t size = sizes[phases[phase]];
+      const bool gathers = phase >= order.size();
+      parts *= gathers ? 1 : size;
+      const std::uint64_t bytes = up(x.bytes.value, parts);
+      parts /= gathers ? size : 1;
+      const auto lane = static_cast<std::uint32_t>(part.in.size());
+      Stream stream{.lane = lane, .after = {lane}, .slices = up(bytes, slice)};
+      stream.messages = (size - 1) * stream.slices;
+      stream.ahead = stream.slices;
+      stream.slice_bytes = static_cast<std::uint32_t>(slice);
+      stream.last_bytes = static_cast<std::uint32_t>(bytes - (stream.slices - 1) * slice);
+      part.in.push_back(stream.messages);
+      if (size == 1) {
+        continue;
+      }
+      const auto stride = std::accumulate(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(phases[phase]), 1U,
+                                          std::multiplies<>());
+      const std::uint32_t at = m.place / stride % size;
+      stream.to = m.rank(m.place - at * stride + (at + 1) % size * stride);
+      if (before != nullptr) {
+        stream.behind = before->lane;
+        stream.behind_messages = before->messages;
+      }
+      part.out.push_back(stream);
+      before = &part.out.back();
+    }
+  }
+  return part;
+}
+
 std::uint64_t chunk_bytes(const config::RingCollective& x, std::uint32_t n) {
   return up(x.bytes.value, std::uint64_t{n} * x.channels);
 }
@@ -144,12 +235,20 @@ Part part_of(const config::JobOperation& operation, std::uint32_t rank, std::uin
                           if (x.algorithm == config::Algorithm::tree) {
                             return trees(x, m);
                           }
+                          if (x.algorithm == config::Algorithm::servers) {
+                            return servers(x, m);
+                          }
+                          if (!x.dimensions.empty()) {
+                            return dimensions(x, m);
+                          }
                           const std::uint64_t steps = 2 * (std::uint64_t{m.size} - 1);
                           return ring(x, m, {chunk_bytes(x, m.size), steps, steps, 1});
                         },
                         [&](const AllGather& x) {
                           const Members m = members(x);
-                          return ring(x, m, {chunk_bytes(x, m.size), m.size - 1U, m.size - 1U, 1});
+                          const std::uint64_t chunk =
+                              x.of == config::BytesOf::rank ? up(x.bytes.value, x.channels) : chunk_bytes(x, m.size);
+                          return ring(x, m, {chunk, m.size - 1U, m.size - 1U, 1});
                         },
                         [&](const ReduceScatter& x) {
                           const Members m = members(x);

@@ -22,6 +22,8 @@ struct Stream {
   std::uint32_t lane = 0;
   std::vector<std::uint32_t> after{};  // lanes that this rank receives on, of which each must have so many
   std::uint64_t messages = 0;
+  std::uint32_t behind = 0;                                         // nothing goes before on this lane
+  std::uint64_t behind_messages = 0;                                // so many have come in
   std::uint64_t ahead = std::numeric_limits<std::uint64_t>::max();  // so many may go before anything has come in
   std::uint64_t slices = 1;                                         // messages of a chunk
   std::uint32_t slice_bytes = 0;
@@ -35,6 +37,9 @@ struct Stream {
   }
   /// How many may have gone when so many have `come` in, by lane.
   [[nodiscard]] std::uint64_t allowed(const std::vector<std::uint64_t>& come) const noexcept {
+    if (behind_messages != 0 && come[behind] < behind_messages) {
+      return 0;
+    }
     std::uint64_t received = messages;
     for (const std::uint32_t from : after) {
       received = std::min(received, come[from]);

@@ -32,6 +32,7 @@ class Ranks::Connection {
   virtual void send(std::uint64_t operation, std::uint32_t lane, std::uint32_t bytes, Instant now) = 0;
   /// nullptr: it has none.
   [[nodiscard]] virtual const rdma::Qp* qp() const noexcept { return nullptr; }
+  [[nodiscard]] virtual const rdma::Qp* peer() const noexcept { return nullptr; }
 };
 
 /// In packets.
@@ -39,9 +40,10 @@ class Ranks::QueuePair final : public Connection, public rdma::QpUser {
  public:
   QueuePair(Ranks& owner, Rank& from, std::uint32_t to) : owner_(owner), from_(from), to_(to) {}
 
-  void use(rdma::Transport& transport, rdma::Qp& qp) noexcept {
+  void use(rdma::Transport& transport, rdma::Qp& qp, const rdma::Qp& peer) noexcept {
     transport_ = &transport;
     qp_ = &qp;
+    peer_ = &peer;
   }
   void send(std::uint64_t operation, std::uint32_t lane, std::uint32_t bytes, Instant now) override {
     const std::uint64_t address = operation % operations_apart << operation_shift | std::uint64_t{lane} << lane_shift;
@@ -50,10 +52,11 @@ class Ranks::QueuePair final : public Connection, public rdma::QpUser {
                         .local = {0, bytes, region_key},
                         .remote_addr = address,
                         .rkey = region_key});
-    under_way_.push_back({now, qp_->stats().data_frames_retransmitted});
+    under_way_.push_back({now, bytes, qp_->stats().data_frames_retransmitted});
     post(now);
   }
   [[nodiscard]] const rdma::Qp* qp() const noexcept override { return qp_; }
+  [[nodiscard]] const rdma::Qp* peer() const noexcept override { return peer_; }
 
   void on_completion(rdma::Qp&, const rdma::Completion& completion, Instant now) noexcept override;
   void on_error(rdma::Qp&, rdma::WcStatus cause, Instant now) noexcept override;
@@ -71,9 +74,11 @@ class Ranks::QueuePair final : public Connection, public rdma::QpUser {
   std::uint32_t to_;
   rdma::Transport* transport_ = nullptr;
   rdma::Qp* qp_ = nullptr;
+  const rdma::Qp* peer_ = nullptr;
   std::deque<rdma::SendWr> waiting_;
   struct UnderWay {
     Instant since;
+    std::uint32_t bytes;
     std::uint64_t retransmitted;  // packets of the queue pair, then
   };
   std::deque<UnderWay> under_way_;  // what waits, and what is not acknowledged
@@ -83,7 +88,7 @@ class Ranks::QueuePair final : public Connection, public rdma::QpUser {
 /// In closed form. Messages come in, and are acknowledged, in the order in which they were sent.
 class Ranks::Shortcut final : public Connection, public TimerClient {
  public:
-  Shortcut(Wheel& wheel, ClosedForm& form, Parts& parts, Rank& from, Rank& to);
+  Shortcut(Wheel& wheel, ClosedForm& form, Ranks& owner, Rank& from, Rank& to);
 
   void send(std::uint64_t operation, std::uint32_t lane, std::uint32_t bytes, Instant now) override;
   void on_timer(TimerNode&, Instant now) noexcept override;
@@ -104,7 +109,7 @@ class Ranks::Shortcut final : public Connection, public TimerClient {
 
   Wheel& wheel_;
   ClosedForm& form_;
-  Parts& parts_;
+  Ranks& owner_;
   Rank& from_;
   Rank& to_;
   ClosedForm::Path path_;
@@ -128,27 +133,28 @@ class Ranks::Rank final : public rdma::QpUser, public TimerClient {
   [[nodiscard]] bool seated() const noexcept { return context_.has_value(); }
   [[nodiscard]] const ghost::Context& context() const { return *context_; }
   [[nodiscard]] std::uint32_t number() const noexcept { return number_; }
-  [[nodiscard]] std::uint64_t at() const noexcept { return first_; }
+  [[nodiscard]] bool done() const noexcept { return step_ == owner_.job_.steps && works_.empty(); }
 
+  void start(Instant now) {
+    enter_step();
+    advance(now);
+  }
   /// Begins what it may begin.
   void advance(Instant now) {
-    while (first_ != owner_.operations_total()) {
-      const std::uint64_t end = stage_end();
-      for (std::uint64_t i = first_; i != end; ++i) {
-        if (!work(i).started) {
-          begin(i, now);
-        }
+    while (step_ != owner_.job_.steps) {
+      while (!ready_.empty()) {
+        const std::size_t next = ready_.front();
+        ready_.pop_front();
+        begin(next, now);
       }
-      for (std::uint64_t i = first_; i != end; ++i) {
-        if (!work(i).ended) {
-          return;
-        }
+      if (left_ != 0) {
+        return;
       }
-      for (; first_ != end; ++first_) {
-        works_.erase(first_);
+      if (++step_ != owner_.job_.steps) {
+        enter_step();
       }
     }
-    ++owner_.done_;
+    owner_.done_ += done() ? 1 : 0;
   }
 
   /// A message of operation `i` was acknowledged.
@@ -159,7 +165,8 @@ class Ranks::Rank final : public rdma::QpUser, public TimerClient {
 
   /// A message came in. A sender may be ahead of this rank, never behind it.
   void on_write(rdma::Qp&, std::uint64_t addr, std::uint32_t, Instant now) noexcept override {
-    on_received(first_ + ((addr >> operation_shift) - first_) % operations_apart,
+    const std::uint64_t oldest = (step_ - std::min<std::uint64_t>(step_, owner_.staleness_)) * owner_.operations();
+    on_received(oldest + ((addr >> operation_shift) - oldest) % operations_apart,
                 addr >> lane_shift & ((1U << (operation_shift - lane_shift)) - 1), now);
   }
   void on_received(std::uint64_t i, std::size_t lane, Instant now) {
@@ -174,10 +181,9 @@ class Ranks::Rank final : public rdma::QpUser, public TimerClient {
   void on_error(rdma::Qp&, rdma::WcStatus cause, Instant now) noexcept override { owner_.fail(number_, cause, now); }
 
   [[nodiscard]] std::string waiting() const {
-    std::string text =
-        "rank " + std::to_string(number_) + " is in step " + std::to_string(first_ / owner_.operations());
+    std::string text = "rank " + std::to_string(number_) + " is in step " + std::to_string(step_);
     for (const auto& [i, work] : works_) {
-      if (!work.started || work.ended) {
+      if (!work.started) {
         continue;
       }
       text += ", " + name_of(owner_.operation(i)) + ":";
@@ -202,16 +208,28 @@ class Ranks::Rank final : public rdma::QpUser, public TimerClient {
     std::uint64_t to_complete = 0;        // not acknowledged yet
     bool started = false;
     bool computing = false;
-    bool ended = false;
   };
 
-  /// One behind the operations that start together.
-  [[nodiscard]] std::uint64_t stage_end() const {
-    std::uint64_t end = first_ + 1;
-    while (end % owner_.operations() != 0 && owner_.operation(end).beside) {
-      ++end;
+  /// What waits for nothing is ready.
+  void enter_step() {
+    left_ = owner_.operations();
+    begun_.assign(left_, false);
+    waits_.resize(left_);
+    for (std::size_t o = 0; o < left_; ++o) {
+      waits_[o] = owner_.waits_for_[o].size();
+      if (waits_[o] == 0) {
+        ready_.push_back(o);
+      }
     }
-    return end;
+  }
+  /// Nothing in this step waits for the operation any more.
+  void release(std::size_t o) {
+    --left_;
+    for (const std::size_t next : owner_.waited_by_[o]) {
+      if (--waits_[next] == 0) {
+        ready_.push_back(next);
+      }
+    }
   }
 
   Work& work(std::uint64_t i) {
@@ -228,8 +246,11 @@ class Ranks::Rank final : public rdma::QpUser, public TimerClient {
     return work;
   }
 
-  void begin(std::uint64_t i, Instant now) {
+  /// An operation of this step.
+  void begin(std::size_t o, Instant now) {
+    const std::uint64_t i = step_ * owner_.operations() + o;
     owner_.began(i, number_, now);
+    begun_[o] = true;
     Work& w = work(i);
     w.started = true;
     if (w.part.compute != Duration::zero()) {
@@ -243,9 +264,22 @@ class Ranks::Rank final : public rdma::QpUser, public TimerClient {
       arm();
     }
     send(i, now);
+    const std::uint32_t staleness = owner_.operation(i).staleness;
     if (complete(w)) {
-      w.ended = true;
-      owner_.ended(i, number_, now);
+      end(i, now);
+    }
+    if (staleness != 0 && (step_ < staleness || !works_.contains(i - staleness * owner_.operations()))) {
+      release(o);
+    }
+  }
+  /// What has ended is forgotten.
+  void end(std::uint64_t i, Instant now) {
+    works_.erase(i);
+    owner_.ended(i, number_, now);
+    const std::size_t o = i % owner_.operations();
+    const bool holds_up = step_ - i / owner_.operations() == owner_.operation(i).staleness && begun_[o];
+    if (holds_up && step_ != owner_.job_.steps) {
+      release(o);
     }
   }
 
@@ -264,9 +298,8 @@ class Ranks::Rank final : public rdma::QpUser, public TimerClient {
     return w.started && !w.computing && w.to_complete == 0 && w.received == w.part.in;
   }
   void end_if_complete(std::uint64_t i, Instant now) {
-    if (Work& w = work(i); !w.ended && complete(w)) {
-      w.ended = true;
-      owner_.ended(i, number_, now);
+    if (complete(work(i))) {
+      end(i, now);
       advance(now);
     }
   }
@@ -295,21 +328,29 @@ class Ranks::Rank final : public rdma::QpUser, public TimerClient {
   Ranks& owner_;
   std::uint32_t number_;
   std::optional<ghost::Context> context_;
-  std::uint64_t first_ = 0;  // operation, counted through all steps, of the stage that it is in
-  std::unordered_map<std::uint64_t, Work> works_;
+  // Of the step that it is in: operations that may begin, how many others each waits for, which have begun, and how
+  // many the step still waits for.
+  std::uint64_t step_ = 0;
+  std::deque<std::size_t> ready_;
+  std::vector<std::size_t> waits_;
+  std::vector<bool> begun_;
+  std::size_t left_ = 0;
+  std::unordered_map<std::uint64_t, Work> works_;  // not ended, by operation, counted through all steps
   std::vector<std::pair<Instant, std::uint64_t>> computing_;
   TimerNode timer_;
 };
 
-Ranks::Shortcut::Shortcut(Wheel& wheel, ClosedForm& form, Parts& parts, Rank& from, Rank& to)
-    : wheel_(wheel), form_(form), parts_(parts), from_(from), to_(to), path_(form.path(from.number(), to.number())) {
+Ranks::Shortcut::Shortcut(Wheel& wheel, ClosedForm& form, Ranks& owner, Rank& from, Rank& to)
+    : wheel_(wheel), form_(form), owner_(owner), from_(from), to_(to), path_(form.path(from.number(), to.number())) {
   timer_.client = this;
 }
 void Ranks::Shortcut::send(std::uint64_t operation, std::uint32_t lane, std::uint32_t bytes, Instant now) {
   const ClosedForm::Times times = form_.send(path_, from_.number(), to_.number(), bytes, now);
   arriving_.push_back({times.arrived, operation, lane});
   acknowledged_.push_back({times.acknowledged, operation, lane});
-  parts_.on_message(operation, from_.number(), to_.number(), now, false, times.acknowledged);
+  owner_.acknowledged(
+      operation,
+      {.from = from_.number(), .to = to_.number(), .bytes = bytes, .since = now, .until = times.acknowledged});
   arm();
 }
 void Ranks::Shortcut::on_timer(TimerNode&, Instant now) noexcept {
@@ -331,8 +372,12 @@ void Ranks::QueuePair::on_completion(rdma::Qp&, const rdma::Completion& completi
     --posted_;
     const UnderWay message = under_way_.front();
     under_way_.pop_front();
-    owner_.parts_.on_message(completion.wr_id, from_.number(), to_, message.since,
-                             qp_->stats().data_frames_retransmitted != message.retransmitted, now);
+    owner_.acknowledged(completion.wr_id, {.from = from_.number(),
+                                           .to = to_,
+                                           .bytes = message.bytes,
+                                           .since = message.since,
+                                           .until = now,
+                                           .resent = qp_->stats().data_frames_retransmitted != message.retransmitted});
     post(now);
     from_.on_sent(completion.wr_id, now);
   }
@@ -341,13 +386,23 @@ void Ranks::QueuePair::on_error(rdma::Qp&, rdma::WcStatus cause, Instant now) no
   owner_.fail(from_.number(), cause, now, to_);
 }
 
-Ranks::Ranks(const config::Job& job, std::uint32_t ranks, std::uint32_t path_mtu, std::optional<ClosedForm> closed_form)
+Ranks::Ranks(const config::Job& job, std::uint32_t ranks, std::uint32_t path_mtu, std::optional<ClosedForm> closed_form,
+             std::function<void(const Message&)> on_message)
     : job_(job),
       path_mtu_(path_mtu),
       closed_form_(std::move(closed_form)),
+      on_message_(std::move(on_message)),
+      waits_for_(config::waits_for(job)),
+      waited_by_(waits_for_.size()),
       spans_(job.steps, std::vector<Span>(job.each_step.size())),
       steps_(job.steps),
       parts_(job, ranks) {
+  for (std::size_t o = 0; o < waits_for_.size(); ++o) {
+    for (const std::size_t before : waits_for_[o]) {
+      waited_by_[before].push_back(o);
+    }
+    staleness_ = std::max(staleness_, job.each_step[o]->staleness);
+  }
   for (std::uint32_t i = 0; i < ranks; ++i) {
     ranks_.push_back(std::make_unique<Rank>(*this, i));
   }
@@ -370,7 +425,7 @@ void Ranks::start(Instant now) {
     }
   }
   for (const auto& rank : ranks_) {
-    rank->advance(now);
+    rank->start(now);
   }
 }
 
@@ -381,7 +436,7 @@ void Ranks::connect(std::uint32_t from, std::uint32_t to, std::uint32_t lane) {
   }
   if (closed_form_ && closed(from) && closed(to)) {
     connection =
-        std::make_unique<Shortcut>(ranks_[from]->context().wheel, *closed_form_, parts_, *ranks_[from], *ranks_[to]);
+        std::make_unique<Shortcut>(ranks_[from]->context().wheel, *closed_form_, *this, *ranks_[from], *ranks_[to]);
   } else {
     connection = connect_queue_pairs(from, to);
   }
@@ -423,7 +478,7 @@ std::unique_ptr<Ranks::Connection> Ranks::connect_queue_pairs(std::uint32_t from
   receiver.qpn = sender.dest_qpn = in->qpn();
   near.transport.connect_qp(*out, sender);
   far.transport.connect_qp(*in, receiver);
-  connection->use(near.transport, *out);
+  connection->use(near.transport, *out, *in);
   queue_pairs_ += 2;
   return connection;
 }
@@ -433,7 +488,7 @@ std::string Ranks::waiting() const {
   std::string text;
   std::size_t told = 0;
   for (const auto& rank : ranks_) {
-    if (rank->at() != operations_total() && ++told <= told_max) {
+    if (!rank->done() && ++told <= told_max) {
       text += "\n  " + rank->waiting();
     }
   }
@@ -444,7 +499,7 @@ std::vector<Flow> Ranks::flows() const {
   std::vector<Flow> flows;
   for (const auto& [key, connection] : connections_) {
     if (connection->qp() != nullptr) {
-      flows.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key), connection->qp()});
+      flows.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key), connection->qp(), connection->peer()});
     }
   }
   return flows;
@@ -454,6 +509,15 @@ double Ranks::share_done() const noexcept {
   return messages_ == 0 ? 0 : static_cast<double>(received_) / static_cast<double>(messages_);
 }
 
+void Ranks::acknowledged(std::uint64_t i, const Message& message) {
+  parts_.on_message(i, message.from, message.to, message.since, message.resent, message.until);
+  if (on_message_) {
+    Message whole = message;
+    whole.step = i / operations();
+    whole.operation = i % operations();
+    on_message_(whole);
+  }
+}
 void Ranks::began(std::uint64_t i, std::uint32_t rank, Instant now) {
   parts_.began(i, rank, now);
   Span& span = spans_[i / operations()][i % operations()];

@@ -2,6 +2,7 @@
 // ended. Everything happens in callbacks of the transports and timers of the shards where the ranks live.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -11,6 +12,7 @@
 
 #include "ghost/personality.hpp"
 #include "sim/closed_form.hpp"
+#include "sim/exports.hpp"
 #include "sim/parts.hpp"
 #include "sim/program.hpp"
 #include "sim/timeline.hpp"
@@ -28,7 +30,9 @@ struct Span {
 class Ranks {
  public:
   /// Without a network there is no closed form, and two ranks need none.
-  Ranks(const config::Job& job, std::uint32_t ranks, std::uint32_t path_mtu, std::optional<ClosedForm> closed_form);
+  /// `on_message` is told of each that was acknowledged; it may be empty.
+  Ranks(const config::Job& job, std::uint32_t ranks, std::uint32_t path_mtu, std::optional<ClosedForm> closed_form,
+        std::function<void(const Message&)> on_message);
   ~Ranks();
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;
@@ -65,12 +69,12 @@ class Ranks {
   void connect(std::uint32_t from, std::uint32_t to, std::uint32_t lane);
   [[nodiscard]] std::unique_ptr<Connection> connect_queue_pairs(std::uint32_t from, std::uint32_t to);
   [[nodiscard]] bool closed(std::uint32_t rank) const;
+  void acknowledged(std::uint64_t operation, const Message& message);
   void began(std::uint64_t operation, std::uint32_t rank, Instant now);
   void ended(std::uint64_t operation, std::uint32_t rank, Instant now);
   void fail(std::uint32_t rank, rdma::WcStatus cause, Instant now, std::optional<std::uint32_t> peer = {});
   // Operations are counted through all steps.
   [[nodiscard]] std::uint64_t operations() const noexcept { return job_.each_step.size(); }
-  [[nodiscard]] std::uint64_t operations_total() const noexcept { return job_.steps * operations(); }
   [[nodiscard]] const config::JobOperation& operation(std::uint64_t i) const {
     return *job_.each_step[i % operations()];
   }
@@ -78,6 +82,10 @@ class Ranks {
   const config::Job& job_;
   std::uint32_t path_mtu_;
   std::optional<ClosedForm> closed_form_;
+  std::function<void(const Message&)> on_message_;
+  std::vector<std::vector<std::size_t>> waits_for_;  // by operation, others of its step
+  std::vector<std::vector<std::size_t>> waited_by_;
+  std::uint32_t staleness_ = 0;  // the largest of the job
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, std::unique_ptr<Connection>> connections_;
   std::size_t queue_pairs_ = 0;

@@ -69,12 +69,13 @@ class Seat final : public ghost::Personality {
 
 class Simulation {
  public:
-  Simulation(const config::ClusterConfig& cluster, const config::Job& job, pipeline::ShardPlan port)
+  Simulation(const config::ClusterConfig& cluster, const config::Job& job, pipeline::ShardPlan port,
+             const Options& options)
       : cluster_(cluster),
         job_(job),
         port_plan_(std::move(port)),
         path_mtu_(port_plan_.ghosts.front().defaults.path_mtu),
-        ranks_(job, ranks_of(cluster), path_mtu_, closed_form()),
+        ranks_(job, ranks_of(cluster), path_mtu_, closed_form(), options.on_message),
         frames_(frames_at_ends + (port_plan_.network ? port_plan_.network->packets : frames_at_ends),
                 port_plan_.mtu + 64U) {
     for (pipeline::GhostPlan& ghost : port_plan_.ghosts) {
@@ -93,8 +94,32 @@ class Simulation {
     node_plan_.profile.name = "ideal";
     node_plan_.transport = port_plan_.transport;
     node_plan_.ghosts = {node_plan(cluster, port_plan_)};
-    port_ = make(port_plan_, port_counters_, 1);
-    node_ = make(node_plan_, node_counters_, 0);
+  }
+
+  /// Before it runs.
+  std::optional<Error> capture(const std::vector<Options::Pcap>& pcaps) {
+    for (const Options::Pcap& pcap : pcaps) {
+      const std::vector<std::string> names = this->names();
+      const auto at = std::find(names.begin(), names.end(), pcap.port);
+      const bool port = pcap.port == port_plan_.port_name;
+      if (at == names.end() && !port) {
+        return Error{"there is no port '" + pcap.port + "' of the emulator, the real node or a ghost" +
+                     config::did_you_mean(pcap.port, names)};
+      }
+      auto opened = PortCapture::open(pcap.port, pcap.file, cluster_.network ? cluster_.network->host_rate : BitRate{});
+      if (!opened) {
+        return opened.error();
+      }
+      capture::Tap& tap = (*opened)->tap();
+      if (port || at == names.begin()) {
+        (port ? port_tap_ : node_tap_) = &tap;
+      } else {
+        ghost_taps_.resize(port_plan_.ghosts.size());
+        ghost_taps_[static_cast<std::size_t>(at - names.begin()) - 1] = &tap;
+      }
+      captures_.push_back(std::move(*opened));
+    }
+    return std::nullopt;
   }
 
   /// Why it did not come to its end.
@@ -102,6 +127,8 @@ class Simulation {
     using Clock = std::chrono::steady_clock;
     const auto began = Clock::now();
     auto told = began;
+    port_ = make(port_plan_, port_counters_, 1, {.tap = port_tap_, .ghost_taps = ghost_taps_});
+    node_ = make(node_plan_, node_counters_, 0, {.tap = node_tap_});
     port_->start(now_);
     node_->start(now_);
     ranks_.start(now_);
@@ -111,6 +138,9 @@ class Simulation {
     for (std::uint64_t turn = 0; !ranks_.done(); ++turn) {
       if (auto error = settle()) {
         return error;
+      }
+      for (const auto& capture : captures_) {
+        capture->drain();
       }
       if (!ranks_.failure().empty()) {
         return Error{ranks_.failure()};
@@ -135,10 +165,16 @@ class Simulation {
       }
     }
     wall_ = Clock::now() - began;
+    for (const auto& capture : captures_) {
+      if (auto error = capture->close()) {
+        return error;
+      }
+    }
     return std::nullopt;
   }
 
   [[nodiscard]] Json report() const;
+  [[nodiscard]] Json otg() const { return otg_metrics(job_.name, ranks_.flows(), names(), now_ - Instant{}); }
   /// That a rank has received.
   [[nodiscard]] std::uint64_t packets() const {
     return port_counters_.get(Counter::rx_roce_packets) + node_counters_.get(Counter::rx_roce_packets);
@@ -148,14 +184,24 @@ class Simulation {
 
  private:
   /// A shard whose ghosts are the ranks from `first` on.
-  std::unique_ptr<pipeline::Shard> make(const pipeline::ShardPlan& plan, Counters& counters, std::uint32_t first) {
+  std::unique_ptr<pipeline::Shard> make(const pipeline::ShardPlan& plan, Counters& counters, std::uint32_t first,
+                                        pipeline::ShardEnvironment environment) {
     const auto n = static_cast<std::uint32_t>(plan.ghosts.size());
-    return std::make_unique<pipeline::Shard>(
-        plan,
-        pipeline::ShardEnvironment{
-            .frames = &frames_, .counters = &counters, .ensemble = [this, first, n](const ghost::Context& context) {
-              return std::make_unique<Seat>(ranks_, first, n, context);
-            }});
+    environment.frames = &frames_;
+    environment.counters = &counters;
+    environment.ensemble = [this, first, n](const ghost::Context& context) {
+      return std::make_unique<Seat>(ranks_, first, n, context);
+    };
+    return std::make_unique<pipeline::Shard>(plan, environment);
+  }
+
+  /// Of the ranks.
+  [[nodiscard]] std::vector<std::string> names() const {
+    std::vector<std::string> names{node_plan_.ghosts.front().identity.name};
+    for (const pipeline::GhostPlan& ghost : port_plan_.ghosts) {
+      names.push_back(ghost.identity.name);
+    }
+    return names;
   }
 
   [[nodiscard]] std::optional<ClosedForm> closed_form() const {
@@ -209,6 +255,10 @@ class Simulation {
   SlabSource frames_;
   Counters port_counters_;
   Counters node_counters_;
+  std::vector<std::unique_ptr<PortCapture>> captures_;
+  capture::Tap* port_tap_ = nullptr;
+  capture::Tap* node_tap_ = nullptr;
+  std::vector<capture::Tap*> ghost_taps_;
   std::unique_ptr<pipeline::Shard> port_;
   std::unique_ptr<pipeline::Shard> node_;
   std::optional<Timeline> timeline_;
@@ -376,11 +426,15 @@ Result<Outcome> simulate(const config::ClusterConfig& cluster, const config::Job
   if (auto error = unfit(cluster)) {
     return *error;
   }
-  Simulation simulation(cluster, job, plan::make_plans(cluster).front());
+  Simulation simulation(cluster, job, plan::make_plans(cluster).front(), options);
+  if (auto error = simulation.capture(options.pcaps)) {
+    return *error;
+  }
   if (auto error = simulation.run(options, progress)) {
     return *error;
   }
-  return Outcome{simulation.report(), simulation.packets(), simulation.queue_pairs(), simulation.wall()};
+  return Outcome{simulation.report(), options.otg ? simulation.otg() : Json(), simulation.packets(),
+                 simulation.queue_pairs(), simulation.wall()};
 }
 
 }  // namespace nbx::sim

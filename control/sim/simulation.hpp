@@ -6,16 +6,25 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/result.hpp"
 #include "config/cluster.hpp"
 #include "config/job.hpp"
+#include "sim/exports.hpp"
 
 namespace nbx::sim {
 
 struct Options {
   Duration limit = std::chrono::hours{24};  // of virtual time; then the simulation is called stuck
   bool details = false;                     // in the report: every step, queues and rates over time
+  bool otg = false;                         // whether the outcome has Open Traffic Generator's metrics
+  std::function<void(const Message&)> on_message{};
+  struct Pcap {
+    std::string port;  // of the cluster's port, the real node or a ghost
+    std::string file;
+  };
+  std::vector<Pcap> pcaps{};
 };
 
 /// Told now and then how far the job is: 0 to 1.
@@ -29,6 +38,7 @@ using Progress = std::function<void(double done, Instant now)>;
 
 struct Outcome {
   nlohmann::ordered_json report;  // the same for the same files
+  nlohmann::ordered_json otg;     // null when it was not asked for
   std::uint64_t packets = 0;
   std::size_t queue_pairs = 0;
   double wall_s = 0;

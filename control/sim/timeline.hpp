@@ -10,12 +10,13 @@
 
 namespace nbx::sim {
 
-/// The queue pair on which `from` sends to `to`.
+/// The queue pairs on which `from` sends to `to`.
 struct Flow {
   std::uint32_t from = 0;
   std::uint32_t to = 0;
   std::uint32_t lane = 0;
   const rdma::Qp* qp = nullptr;
+  const rdma::Qp* peer = nullptr;  // the receiver's
 };
 
 class Timeline {

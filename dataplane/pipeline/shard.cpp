@@ -257,6 +257,7 @@ class Shard::State final : public EmulatedNetwork::User,
       discard(frame, Drop::silent);
       return;
     }
+    record_at_ghost(frame, frame.ghost, capture::Direction::inbound, now);
     const wire::Parsed& p = frame.parsed;
     switch (p.kind) {
       case FrameKind::roce_v2:
@@ -305,6 +306,7 @@ class Shard::State final : public EmulatedNetwork::User,
         discard(*frame, Drop::silent);
         continue;
       }
+      record_at_ghost(*frame, frame->ghost, capture::Direction::outbound, now);
       const Mac destination = wire::destination_mac(frame->bytes());
       if (destination != last_destination_) {
         last_destination_ = destination;
@@ -522,6 +524,12 @@ class Shard::State final : public EmulatedNetwork::User,
   void record_outbound(const Frame& frame, Instant now) noexcept {
     if (env_.tap != nullptr) {
       env_.tap->record(frame, capture::Direction::outbound, now);
+    }
+  }
+  void record_at_ghost(const Frame& frame, GhostId ghost, capture::Direction direction, Instant now) noexcept {
+    const std::size_t i = index(ghost);
+    if (i < env_.ghost_taps.size() && env_.ghost_taps[i] != nullptr) {
+      env_.ghost_taps[i]->record(frame, direction, now);
     }
   }
   void refuse(Frame& frame, Drop why, Instant now) noexcept {

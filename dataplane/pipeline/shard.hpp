@@ -38,7 +38,8 @@ struct ShardEnvironment {
   Counters* counters = nullptr;       // required; outlives the shard, readable from any thread
   ghost::Streams* streams = nullptr;  // null: no exception path; frames for the kernel are counted and dropped
   capture::Tap* tap = nullptr;
-  bool tap_inbound = true;  // false: only what leaves the port is captured
+  bool tap_inbound = true;                     // false: only what leaves the port is captured
+  std::vector<capture::Tap*> ghost_taps = {};  // of ghosts' own ports, by ghost; null, and beyond the end: none
   Observer* observer = nullptr;
   MakeEnsemble ensemble = nullptr;
 };

@@ -35,6 +35,15 @@ void check_job(const Imported& imported) {
   require(!imported.ok() || nbx::config::parse_job("imported.yaml", imported.yaml, 0).ok());
 }
 
+void check_cluster(const Imported& imported) {
+  check_places(imported);
+  require(!imported.ok() || nbx::config::parse_cluster("imported.yaml",
+                                                       "cluster: c\nports: [{name: p0}]\nghosts: [{name: g, addresses: "
+                                                       "[10.0.0.9/24]}]\n" +
+                                                           imported.yaml)
+                                .ok());
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -43,5 +52,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   check_profile(nbx::import::from_mahimahi("fuzz", text, nbx::config::Way::from_node));
   check_job(nbx::import::from_simai("fuzz", text));
   check_job(nbx::import::from_chakra("fuzz", text));
+  check_job(nbx::import::from_simccl("fuzz", text));
+  check_job(nbx::import::from_otg("fuzz", text));
+  check_cluster(nbx::import::from_hpcc("fuzz", text, nbx::BitRate::gbps(100)));
   return 0;
 }

@@ -196,10 +196,10 @@ TEST(Chakra, DependenciesBecomeOrder) {
                                     attribute("comm_src", 0) + attribute("comm_dst", 3) + attribute("comm_size", 64)));
   ASSERT_TRUE(imported.ok()) << imported.diagnostics.front().message;
   EXPECT_EQ(imported.yaml,
-            "job: imported-chakra\neach_step:\n  - {compute: 25us, name: \"gemm\"}\n"
-            "  - {all_reduce: 1048576B, name: \"c2\"}\n"
-            "  - {flow: {from: 0, to: 3, bytes: 64B}, name: \"send\", beside: true}\n"
-            "  - {all_to_all: 512B, name: \"c4\"}\n");
+            "job: imported-chakra\neach_step:\n  - {compute: 25us, name: \"gemm #1\", after: []}\n"
+            "  - {all_reduce: 1048576B, name: \"c2 #2\", after: [\"gemm #1\"]}\n"
+            "  - {flow: {from: 0, to: 3, bytes: 64B}, name: \"send #3\", after: [\"gemm #1\"]}\n"
+            "  - {all_to_all: 512B, name: \"c4 #4\", after: [\"c2 #2\", \"send #3\"]}\n");
   EXPECT_TRUE(config::parse_job("imported.yaml", imported.yaml, 4).ok());
 }
 
@@ -208,6 +208,18 @@ TEST(Chakra, WhatIsLeftOutIsSaid) {
   ASSERT_TRUE(imported.ok());
   ASSERT_EQ(imported.diagnostics.size(), 1U);
   EXPECT_EQ(place(imported.diagnostics[0]), "1:" + std::to_string(version.size() + collective(1, 0, 8, "").size() + 1));
+}
+
+TEST(Chakra, ProcessGroupsAreSaidNotToBeHonoured) {
+  const std::string in_group =
+      node(1, "c1", 7, "",
+           attribute("comm_type", 0) + attribute("comm_size", 8) + text(10, text(1, "pg_name") + text(29, "tp0")));
+  const Imported imported = from_chakra("trace", version + in_group);
+  ASSERT_TRUE(imported.ok());
+  ASSERT_EQ(imported.diagnostics.size(), 1U);
+  EXPECT_EQ(imported.diagnostics[0].message,
+            "node 1: its process group, pg_name 'tp0', is not honoured: all ranks take part");
+  EXPECT_EQ(place(imported.diagnostics[0]), "1:" + std::to_string(version.size() + 1));
 }
 
 TEST(Chakra, DamageHasAByte) {
@@ -221,6 +233,150 @@ TEST(Chakra, DamageHasAByte) {
     const Imported imported = from_chakra("trace", bytes);
     ASSERT_FALSE(imported.ok());
     EXPECT_EQ(place(imported.diagnostics.front()), "1:" + std::to_string(where + 1));
+    EXPECT_TRUE(imported.yaml.empty());
+  }
+}
+
+constexpr const char* hpcc_map =
+    "KMAX_MAP 2 25000000000 400 100000000000 1600\nKMIN_MAP 2 25000000000 100 100000000000 400\n"
+    "PMAX_MAP 2 25000000000 0.2 100000000000 0.8\n";
+
+/// SimAI's own values, and what they are in mlx5's words: g = 1/256 keeps 1,020 of 1,024.
+TEST(Hpcc, CongestionSettingsBecomeKeysOfTheCluster) {
+  const Imported imported =
+      from_hpcc("SimAI.conf",
+                "ENABLE_QCN 1\nUSE_DYNAMIC_PFC_THRESHOLD 1\n\nCC_MODE 1 {DCQCN}\nALPHA_RESUME_INTERVAL 1\n"
+                "RATE_DECREASE_INTERVAL 4\nCLAMP_TARGET_RATE 0\nRP_TIMER 900 \nEWMA_GAIN 0.00390625\n"
+                "FAST_RECOVERY_TIMES 1\nRATE_AI 50Mb/s\nRATE_HAI 100Mb/s\nMIN_RATE 100Mb/s\nU_TARGET 0.95\n"
+                "ERROR_RATE_PER_LINK 0.0000\nLINK_DOWN 0 0 0\nBUFFER_SIZE 32\nPAUSE_TIME 5\nFCT_OUTPUT_FILE x\n"
+                "QLEN_MON_FILE x\n" +
+                    std::string(hpcc_map),
+                BitRate::gbps(100));
+  ASSERT_TRUE(imported.ok()) << imported.diagnostics.front().message;
+  EXPECT_TRUE(imported.diagnostics.empty());
+  const config::Loaded loaded = config::parse_cluster(
+      "imported.yaml",
+      "cluster: c\nports: [{name: p0}]\nghosts: [{name: g, addresses: [10.0.0.9/24]}]\n" + imported.yaml);
+  ASSERT_TRUE(loaded.ok()) << imported.yaml << loaded.diagnostics.front().message;
+  EXPECT_EQ(imported.yaml,
+            "# Keys for a cluster file.\nnetwork:\n  topology: rack\n  host_rate: 100Gb/s\n  fabric_rate: 100Gb/s\n"
+            "  buffer: 32MiB\n  pfc_quanta: 976\n  priorities:\n"
+            "    - {priority: 3, lossless: true, ecn: {kmin: 400000B, kmax: 1600000B, pmax: 0.8}}\n"
+            "transport:\n  line_rate: 100Gb/s\n  dcqcn: {preset: hpcc-production, rp_dce_tcp_rtt: 1, "
+            "rp_rate_reduce_monitor_period: 4, rp_clamp_tgt_rate: false, rp_time_reset: 900, rp_dce_tcp_g: 1020, "
+            "rp_threshold: 1, rp_ai_rate: 50, rp_hai_rate: 100, rp_min_rate: 100}\n");
+}
+
+TEST(Hpcc, WhatCannotBeHadIsSaidWhereItStands) {
+  const Imported imported = from_hpcc(
+      "config", "CC_MODE 3\nHAS_WIN 1\nERROR_RATE_PER_LINK 0.001\nPACKET_PAYLOAD_SIZE 9000\nTOPOLOGY_FILE t.txt\n",
+      BitRate::gbps(100));
+  ASSERT_TRUE(imported.ok());
+  std::string places;
+  for (const auto& diagnostic : imported.diagnostics) {
+    places += place(diagnostic) + " ";
+  }
+  EXPECT_EQ(places, "1:9 2:1 3:1 4:21 5:1 ");
+  EXPECT_EQ(imported.yaml.find("dcqcn"), std::string::npos);
+}
+
+TEST(Hpcc, DamageHasAPlace) {
+  for (const auto& [text, where] : {std::pair<std::string, const char*>{"RATE_AI fast\n", "1:9"},
+                                    {"ENABLE_QCN maybe\n", "1:12"},
+                                    {"\nEWMA_GAIN 2\n", "2:11"},
+                                    {"BUFFER_SIZE\n", "1:1"},
+                                    {"KMIN_MAP 2 100000000000 400\n", "1:10"},
+                                    {"KMIN_MAP 1 25000000000 400\n", "1:1"},
+                                    {"PMAX_MAP 1 100000000000 2\n", "1:25"},
+                                    {"RP_TIMER 1\nRP_TIMER 2\n", "2:1"},
+                                    {"PAUSE_TIME 1000000\n", "1:12"},
+                                    {"", "1:1"}}) {
+    const Imported imported = from_hpcc("config", text, BitRate::gbps(100));
+    ASSERT_FALSE(imported.ok()) << text;
+    EXPECT_EQ(place(imported.diagnostics.back()), where) << text;
+    EXPECT_TRUE(imported.yaml.empty());
+  }
+}
+
+const std::string simccl_header = "ID\tparent_id\tsrc\tdst\tsize\tchannel_id\n";
+
+TEST(SimCcl, FlowsWaitForTheirParents) {
+  const Imported imported =
+      from_simccl("flows.csv", simccl_header + "0\t-1\t0\t1\t512KB\t0\n1\t0\t1\t2\t512KB\t0\n2\t0,1\t3\t0\t1MB\t1\n");
+  ASSERT_TRUE(imported.ok()) << imported.diagnostics.front().message;
+  EXPECT_EQ(imported.yaml,
+            "job: imported-simccl\neach_step:\n"
+            "  - {flow: {from: 0, to: 1, bytes: 524288B}, name: flow 0, after: []}\n"
+            "  - {flow: {from: 1, to: 2, bytes: 524288B}, name: flow 1, after: [flow 0]}\n"
+            "  - {flow: {from: 3, to: 0, bytes: 1048576B}, name: flow 2, after: [flow 0, flow 1]}\n");
+  EXPECT_TRUE(config::parse_job("imported.yaml", imported.yaml, 4).ok());
+  // Rank 3 takes part in neither of flow 2's parents; and channels are not kept apart.
+  ASSERT_EQ(imported.diagnostics.size(), 3U);
+  EXPECT_EQ(place(imported.diagnostics[0]), "4:3");
+  EXPECT_EQ(place(imported.diagnostics[1]), "4:5");
+  EXPECT_EQ(place(imported.diagnostics[2]), "1:27");
+}
+
+TEST(SimCcl, DamageHasAPlace) {
+  const std::string good = simccl_header + "0\t-1\t0\t1\t8\t0\n";
+  for (const auto& [text, where] : {std::pair<std::string, const char*>{"id,src,dst\n", "1:1"},
+                                    {simccl_header, "1:1"},
+                                    {good + "1\t-1\t0\t1\t8\n", "3:1"},
+                                    {good + "0\t-1\t0\t1\t8\t0\n", "3:1"},
+                                    {good + "1\t7\t0\t1\t8\t0\n", "3:3"},
+                                    {good + "1\t0,x\t0\t1\t8\t0\n", "3:5"},
+                                    {good + "1\t-1\t0\t0\t8\t0\n", "3:8"},
+                                    {good + "1\t-1\t0\t1\t8TB\t0\n", "3:10"}}) {
+    const Imported imported = from_simccl("flows.csv", text);
+    ASSERT_FALSE(imported.ok()) << text;
+    EXPECT_EQ(place(imported.diagnostics.back()), where) << text;
+  }
+}
+
+std::string otg(const std::string& flow, const std::string& peer = "10.1.1.2") {
+  return R"({"ports": [{"name": "tx"}],
+ "devices": [
+  {"name": "d1", "ethernets": [{"name": "e1", "ipv4_addresses": [{"name": "ip1", "address": "10.1.1.1"}]}],
+   "rocev2": {"ipv4_interfaces": [{"ipv4_name": "ip1", "ib_mtu": 1024, "peers": [{"name": "p",
+    "destination_ip_address": ")" +
+         peer + R"(", "qps": [{"qp_name": "QP_1"}]}]}]}},
+  {"name": "d2", "ethernets": [{"name": "e2", "ipv4_addresses": [{"name": "ip2", "address": "10.1.1.2"}]}]}],
+ "stateful_flows": {"rocev2": [{"tx_ports": [{"port_name": "tx", "transmit_type": {"choice": "target_line_rate",
+  "target_line_rate": {"value": 98, "flows": [
+   )" + flow +
+         "]}}}]}]}}\n";
+}
+
+TEST(Otg, FlowsOfQueuePairsBecomeFlowsOfRanks) {
+  const Imported imported =
+      from_otg("otg.json", otg(R"({"name": "f", "tx_endpoint": "QP_1", "message_size": 4, "message_size_unit": "kb",
+    "rocev2_verb": {"choice": "send_with_immediate"}}, {"name": "g", "tx_endpoint": "QP_1"})"));
+  ASSERT_TRUE(imported.ok()) << imported.diagnostics.back().message;
+  EXPECT_EQ(imported.yaml,
+            "job: imported-otg\neach_step:\n  - {flow: {from: 0, to: 1, bytes: 4096B}, name: \"f\", after: []}\n"
+            "  - {flow: {from: 0, to: 1, bytes: 1048576B}, name: \"g\", after: []}\n");
+  EXPECT_TRUE(config::parse_job("imported.yaml", imported.yaml, 2).ok());
+  std::string places;
+  for (const auto& diagnostic : imported.diagnostics) {
+    places += place(diagnostic) + " ";
+  }
+  EXPECT_EQ(places, "4:56 8:23 10:31 ");
+}
+
+TEST(Otg, DamageHasAPlace) {
+  for (const auto& [text, where] :
+       {std::pair<std::string, const char*>{"[1, 2]", "1:1"},
+        {"{\"devices\": [", "1:1"},
+        {"{\"devices\": 5}", "1:13"},
+        {otg(R"({"name": "f", "tx_endpoint": "QP_9"})"), "9:33"},
+        {otg(R"({"name": "f"})"), "9:4"},
+        {otg(R"({"name": "f", "tx_endpoint": "QP_1", "message_size": 70000})"), "9:57"},
+        {otg(R"({"name": "f", "tx_endpoint": "QP_1", "message_size_unit": "furlongs"})"), "9:62"},
+        {otg("", "10.1.1.9"), "5:31"},
+        {otg(""), "1:1"}}) {
+    const Imported imported = from_otg("otg.json", text);
+    ASSERT_FALSE(imported.ok()) << text;
+    EXPECT_EQ(place(imported.diagnostics.back()), where) << text << imported.diagnostics.back().message;
     EXPECT_TRUE(imported.yaml.empty());
   }
 }

@@ -47,8 +47,12 @@ TEST(Program, WhatAllSendIsWhatAllReceive) {
   for (const char* text :
        {"{all_reduce: {bytes: 10MB, channels: 3, slice: 100kB}}",
         "{all_reduce: {bytes: 10MB, channels: 3, slice: 100kB, algorithm: tree}}",
-        "{all_reduce: {bytes: 1MB, algorithm: tree, group: {size: 3, stride: 2}}}", "{all_gather: 1MB}",
-        "{reduce_scatter: 1MB}", "{broadcast: {bytes: 1MB, slice: 7kB}}", "{all_to_all: 1MB}", "{send_recv: 3GiB}",
+        "{all_reduce: {bytes: 1MB, algorithm: tree, group: {size: 3, stride: 2}}}",
+        "{all_reduce: {bytes: 1MB, algorithm: servers, servers: 3, group: 6}}",
+        "{all_reduce: {bytes: 1MB, channels: 3, slice: 4kB, dimensions: [{size: 2}, {size: 3}, {}]}}",
+        "{all_reduce: {bytes: 1MB, channels: 3, dimensions: [{size: 6}, {size: 2}], schedule: balanced}}",
+        "{all_gather: 1MB}", "{all_gather: {bytes: 1MB, of: rank, channels: 3}}", "{reduce_scatter: 1MB}",
+        "{broadcast: {bytes: 1MB, slice: 7kB}}", "{all_to_all: 1MB}", "{send_recv: 3GiB}",
         "{flow: {from: 5, to: 2, bytes: 4B}}", "{incast: 1MB}", "{all_reduce: {bytes: 1MB, group: 4}}",
         "{all_reduce: {bytes: 1MB, group: {size: 2, stride: 3}}}", "{incast: {bytes: 1MB, group: {stride: 4}}}"}) {
     constexpr std::uint32_t ranks = 12;
@@ -74,6 +78,37 @@ TEST(Program, TheBusiestHostSendsWhatNcclTestsReckon) {
   EXPECT_EQ(busiest_bytes(operation("{all_to_all: 8000000B}", 8), 8), 7'000'000U);
   EXPECT_EQ(busiest_bytes(operation("{incast: 1000000B}", 8), 8), 7'000'000U);
   EXPECT_EQ(busiest_bytes(operation("{broadcast: 1000000B}", 8), 8), 1'000'000U);
+  EXPECT_EQ(busiest_bytes(operation("{all_gather: {bytes: 1000000B, of: rank}}", 8), 8), 7'000'000U);
+  EXPECT_EQ(busiest_bytes(operation("{all_reduce: {bytes: 8000000B, algorithm: servers, servers: 2}}", 8), 8),
+            7U * 4'000'000 + 4'000'000);
+  for (const char* schedule : {"fixed", "balanced"}) {
+    EXPECT_EQ(busiest_bytes(operation("{all_reduce: {bytes: 8000000B, channels: 5, dimensions: [{size: 2}, {}], "
+                                      "schedule: " +
+                                          std::string(schedule) + "}}",
+                                      8),
+                            8),
+              2U * 7 * 1'000'000);
+  }
+}
+
+/// Two dimensions of the same rate, 4 x 2: the first channel has 3/4 of its bytes in the first and 1/8 in the second;
+/// the second channel begins in the second, 1/2 and 3/8, and so in turns.
+TEST(Program, ABalancedScheduleBeginsWhereLeastIsToBeDone) {
+  const Part part = part_of(
+      operation("{all_reduce: {bytes: 8MB, channels: 3, dimensions: [{size: 4}, {}], schedule: balanced}}", 8), 0, 8);
+  std::string to;
+  for (const Stream& stream : part.out) {
+    to += std::to_string(stream.to);
+  }
+  EXPECT_EQ(to,
+            "1441"
+            "4114"
+            "4114");
+  const Part fixed =
+      part_of(operation("{all_reduce: {bytes: 8MB, channels: 2, dimensions: [{size: 4}, {}]}}", 8), 3, 8);
+  EXPECT_EQ(fixed.out[0].to, 0U);
+  EXPECT_EQ(fixed.out[1].to, 7U);
+  EXPECT_EQ(fixed.out[1].behind_messages, fixed.out[0].messages);
 }
 
 TEST(Sim, OnePacketTakesItsLinesCablesAndSwitchThereAndBack) {
@@ -228,6 +263,44 @@ TEST(Sim, ComputingOverlapsWhatIsBesideIt) {
   EXPECT_NEAR(beside->report["steps"]["median_us"].get<double>(), 1000, 0.001);
 }
 
+TEST(Sim, OperationsWaitForThoseThatTheyName) {
+  const auto done = outcome(rack(1),
+                            "job: j\nsteps: 2\neach_step:\n  - {compute: 1ms, name: a}\n"
+                            "  - {compute: 2ms, name: b, after: []}\n  - {compute: 1ms, name: c, after: [a]}\n"
+                            "  - {compute: 1ms, name: d, after: [b, c]}\n");
+  ASSERT_TRUE(done);
+  EXPECT_DOUBLE_EQ(done->report["steps"]["median_us"].get<double>(), 3000);
+  EXPECT_DOUBLE_EQ(done->report["each_step"][1]["operations"][3]["start_us"].get<double>(), 5000);
+}
+
+/// Rank 1 takes 1.5 ms for a clock, the others 1 ms. They begin clock k after k of their own, and when that of
+/// `staleness` clocks before the last is over everywhere, which rank 1 ends at 1.5 ms (k - staleness).
+TEST(Sim, StaleWorkersAreAheadByTheirBoundOnly) {
+  for (const unsigned staleness : {0U, 3U}) {
+    const auto done = outcome(rack(3),
+                              "job: j\nsteps: 16\neach_step:\n  - {compute: 1ms}\n"
+                              "  - {all_reduce: {bytes: 4096B, algorithm: servers}, staleness: " +
+                                  std::to_string(staleness) + "}\nstragglers: [{rank: 1, factor: 1.5}]\n");
+    ASSERT_TRUE(done) << done.error().message;
+    for (const unsigned clock : {6U, 15U}) {
+      const double bound = 1500.0 * (clock - staleness);
+      EXPECT_NEAR(done->report["each_step"][clock]["start_us"].get<double>(), std::max(1000.0 * clock, bound), 150)
+          << staleness << ' ' << clock;
+    }
+  }
+}
+
+/// One server of four ranks: three packets come in on one cable, and three go out.
+TEST(Sim, AnIdleServerTakesItsClosedForm) {
+  const auto done = outcome(rack(3), "job: j\neach_step: [{all_reduce: {bytes: 4096B, algorithm: servers}}]\n");
+  ASSERT_TRUE(done) << done.error().message;
+  const double packet = (4096 + overhead + reth) / bytes_per_us;
+  const double last_ack = 2 * ack / bytes_per_us + latency_us;
+  const double expected = 2 * (4 * packet + latency_us) + last_ack;
+  EXPECT_GE(median_us(done->report), expected - 0.001);
+  EXPECT_LE(median_us(done->report), expected + 3 * ack / bytes_per_us);
+}
+
 TEST(Sim, AStragglerHoldsUpTheRing) {
   const auto done = outcome(
       rack(3),
@@ -317,6 +390,14 @@ TEST(Sim, AJobForOtherRanksIsRefusedAtItsPlace) {
   ASSERT_EQ(job.diagnostics.size(), 2U);
   EXPECT_EQ(job.diagnostics[0].pos.line, 3U);
   EXPECT_EQ(job.diagnostics[1].message, "there is no rank 9: the cluster has ranks 0 to 7");
+  const config::LoadedJob shape =
+      config::parse_job("job.yaml",
+                        "job: j\neach_step:\n  - all_reduce: {bytes: 1MiB, algorithm: servers, servers: 5, group: 4}\n"
+                        "  - all_reduce: {bytes: 1MiB, dimensions: [{size: 3}, {}]}\n",
+                        8);
+  ASSERT_EQ(shape.diagnostics.size(), 2U);
+  EXPECT_EQ(shape.diagnostics[0].message, "5 servers in a group of 4 ranks");
+  EXPECT_EQ(shape.diagnostics[1].message, "the sizes of its dimensions do not come to a group of 8 ranks");
 }
 
 }  // namespace
