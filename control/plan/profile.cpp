@@ -114,6 +114,11 @@ events::Match make_event_match(const config::EventMatch& match, const GhostNames
   out.psn_last = common.psn_last;
   out.nth = common.nth;
   out.qp = match.qp.value_or(0);
+  if (match.nccl) {
+    const auto rank = [](const auto& given) { return given ? std::optional{**given} : std::nullopt; };
+    const config::NcclMatch& nccl = **match.nccl;
+    out.edge = events::EdgeMatch{rank(nccl.from), rank(nccl.to), nccl.channel, nccl.send_recv};
+  }
   out.psn_offset = match.psn_offset;
   out.message = match.message.value_or(0);
   out.transmission = match.transmission.value_or(0);

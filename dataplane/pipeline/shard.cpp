@@ -375,7 +375,7 @@ class Shard::State final : public EmulatedNetwork::User,
   }
   static events::Connection connection_of(const rdma::Qp& qp) noexcept {
     const rdma::QpAttr& attr = qp.attr();
-    return {qp.ghost(), qp.number(), attr.qpn, attr.dest_qpn, attr.rq_psn, attr.sq_psn};
+    return {qp.ghost(), qp.number(), attr.qpn, attr.dest_qpn, attr.rq_psn, attr.sq_psn, attr.edge};
   }
   void on_connected(const rdma::Qp& qp) override {
     rate_tracer_.on_connected(qp);
