@@ -365,7 +365,7 @@ void describe(V& v, Failure& x) {
            alternative<Located<fabric::RateSpec>>("rate", "The link has another rate and queue."),
            alternative<DeadCables>("cable_down",
                                    "Cables of the emulated network that carry nothing (`network_link_down`), by their "
-                                   "ends: `leaf0-spine1`.",
+                                   "ends: `leaf0-spine1`; `leaf0->spine1` is half-open, what `spine1` sends arrives.",
                                    [](auto& c) -> auto& { return c.names; }, {.one_or_many = true}),
            alternative<Located<SwitchBuffer>>("switch_buffer", "Switches of the emulated network have other buffers."));
   v.field("back_as", x.back_as,

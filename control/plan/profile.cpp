@@ -156,8 +156,8 @@ fabric::CableFailure make_cut(const config::DeadCables& cut, const config::Clust
   fabric::CableFailure out;
   const switching::Topology topology = config::topology_of(*config.network);
   for (const auto& word : cut.names) {
-    const auto cables = config::cables_of(topology, *word, config::host_names(config));
-    out.cables.insert(out.cables.end(), cables.begin(), cables.end());
+    const auto links = config::links_of(topology, *word, config::host_names(config));
+    out.links.insert(out.links.end(), links.begin(), links.end());
   }
   return out;
 }
