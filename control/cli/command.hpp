@@ -49,5 +49,7 @@ Body profile(CLI::App& app);
 Body link(CLI::App& app);
 Body trace(CLI::App& app);
 Body traffic(CLI::App& app);
+Body storm(CLI::App& app);
+Body slow_receiver(CLI::App& app);
 
 }  // namespace nbx::cli

@@ -1,7 +1,9 @@
 // Commands that talk to a running nbxd.
 #include <fstream>
+#include <functional>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +27,41 @@ Body show(CLI::App& app, const char* question) {
   return [options, question] { return client::show(question, *options, std::cout, std::cerr); };
 }
 
+/// start PORT KEY=VALUE... and stop PORT NAME, of a part of the emulated network; nullopt: neither was said.
+std::function<std::optional<int>()> start_and_stop(CLI::App& app, const char* part, const char* name,
+                                                   const char* example) {
+  struct Order {
+    std::string port;
+    std::string name;
+    std::vector<std::string> values;
+    std::shared_ptr<client::Options> options;
+  };
+  const auto order = std::make_shared<Order>();
+  CLI::App* start = app.add_subcommand("start", "what its keys in the cluster file describe");
+  start->add_option("PORT", order->port, "port with the network")->required();
+  start->add_option("KEY=VALUE", order->values, "keys as in the cluster file")->required();
+  CLI::App* stop = app.add_subcommand("stop", "end it");
+  stop->add_option("PORT", order->port, "port with the network")->required();
+  if (name != nullptr) {
+    stop->add_option("NAME", order->name, name)->required();
+  }
+  order->options = std::make_shared<client::Options>();
+  for (CLI::App* each : {start, stop}) {
+    each->add_option("--control,--socket", order->options->socket, "control socket of nbxd")->capture_default_str();
+    each->add_flag("--json", order->options->json, "print one JSON document");
+  }
+  app.footer(std::string("Example: ") + example);
+  return [=]() -> std::optional<int> {
+    if (start->parsed()) {
+      return client::start_part(order->port, part, order->values, *order->options, std::cout, std::cerr);
+    }
+    if (stop->parsed()) {
+      return client::stop_part(order->port, part, order->name, *order->options, std::cout, std::cerr);
+    }
+    return std::nullopt;
+  };
+}
+
 }  // namespace
 
 Body status(CLI::App& app) { return show(app, "status"); }
@@ -33,7 +70,6 @@ Body qps(CLI::App& app) { return show(app, "qps"); }
 Body ghosts(CLI::App& app) { return show(app, "ghosts"); }
 Body nccl(CLI::App& app) { return show(app, "nccl"); }
 Body events(CLI::App& app) { return show(app, "events"); }
-Body traffic(CLI::App& app) { return show(app, "traffic"); }
 Body report(CLI::App& app) { return show(app, "report"); }
 
 Body counters(CLI::App& app) {
@@ -88,16 +124,45 @@ Body link(CLI::App& app) {
   auto change = std::make_shared<client::LinkChange>();
   down->add_option("PORT", *port, "port whose link goes down")->required();
   down->add_option("--for", change->time, "up again after this time, as in 300ms");
-  down->add_option("--direction", change->direction, "from_node or to_node alone: a half-open link");
+  down->add_option("--direction", change->direction,
+                   "from_node or to_node alone: a half-open link, as a cable 'a->b' is");
   CLI::App* up = app.add_subcommand("up", "end it");
   up->add_option("PORT", *port, "port whose link comes up")->required();
   for (CLI::App* each : {down, up}) {
-    each->add_option("--cable", change->cable, "a cable of the emulated network instead, as leaf0-spine1");
+    each->add_option("--cable", change->cable,
+                     "a cable of the emulated network instead, as leaf0-spine1, or half-open as 'leaf0->spine1'");
     each->fallthrough();
   }
+  app.footer(
+      "Examples: nbx link down p0 --for 300ms --direction to_node\n"
+      "          nbx link down p0 --cable 'leaf0->spine1'");
   return [=] {
     change->down = down->parsed();
     return client::change_link(*port, *change, *options, std::cout, std::cerr);
+  };
+}
+
+Body storm(CLI::App& app) {
+  app.require_subcommand(1);
+  const auto change = start_and_stop(app, "storm", nullptr, "nbx storm start p0 priorities=3 duration=5ms");
+  return [change] { return *change(); };
+}
+
+Body slow_receiver(CLI::App& app) {
+  app.require_subcommand(1);
+  const auto change = start_and_stop(app, "slow_receiver", "ghost that is slow; `*` at the end stands for any rest",
+                                     "nbx slow-receiver start p0 ghosts=g1 drain=1Gb/s lasts=10s");
+  return [change] { return *change(); };
+}
+
+Body traffic(CLI::App& app) {
+  const auto asked = show(app, "traffic");
+  const auto change =
+      start_and_stop(app, "traffic", "of the traffic",
+                     "nbx traffic start p0 name=burst pattern=incast to=node load=30% sizes.cdf=web_search lasts=10s");
+  return [=] {
+    const std::optional<int> changed = change();
+    return changed ? *changed : asked();
   };
 }
 

@@ -85,6 +85,19 @@ Json nonzero(const Json& doc) {
   return kept;
 }
 
+/// KEY=VALUE each.
+Result<Json> keys_and_values(const std::vector<std::string>& values) {
+  Json wanted = Json::object();
+  for (const std::string& value : values) {
+    const std::size_t equals = value.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      return Error{"'" + value + "' is not KEY=VALUE"};
+    }
+    wanted[value.substr(0, equals)] = value.substr(equals + 1);
+  }
+  return wanted;
+}
+
 /// nbxd has a working directory of its own.
 std::string absolute(const std::string& path) { return std::filesystem::absolute(path).string(); }
 
@@ -129,16 +142,29 @@ int stop_capture(const Options& options, std::ostream& out, std::ostream& err) {
 
 int set(const std::string& port, const std::vector<std::string>& values, const Options& options, std::ostream& out,
         std::ostream& err) {
-  Json wanted = Json::object();
-  for (const std::string& value : values) {
-    const std::size_t equals = value.find('=');
-    if (equals == std::string::npos || equals == 0) {
-      err << "nbx: error: '" << value << "' is not KEY=VALUE, as in to_node.delay=5ms\n";
-      return exit_usage;
-    }
-    wanted[value.substr(0, equals)] = value.substr(equals + 1);
+  const Result<Json> wanted = keys_and_values(values);
+  if (!wanted) {
+    err << "nbx: error: " << wanted.error().message << ", as in to_node.delay=5ms\n";
+    return exit_usage;
   }
-  return finish(Client(options.socket).post("/set", {{"port", port}, {"values", wanted}}), options, out, err);
+  return finish(Client(options.socket).post("/set", {{"port", port}, {"values", *wanted}}), options, out, err);
+}
+
+int start_part(const std::string& port, const std::string& part, const std::vector<std::string>& values,
+               const Options& options, std::ostream& out, std::ostream& err) {
+  const Result<Json> wanted = keys_and_values(values);
+  if (!wanted) {
+    err << "nbx: error: " << wanted.error().message << '\n';
+    return exit_usage;
+  }
+  const Json body = {{"port", port}, {"part", part}, {"start", true}, {"values", *wanted}};
+  return finish(Client(options.socket).post("/network", body), options, out, err);
+}
+
+int stop_part(const std::string& port, const std::string& part, const std::string& name, const Options& options,
+              std::ostream& out, std::ostream& err) {
+  const Json body = {{"port", port}, {"part", part}, {"start", false}, {"name", name}};
+  return finish(Client(options.socket).post("/network", body), options, out, err);
 }
 
 int load_profile(const std::string& port, const std::string& profile, const Options& options, std::ostream& out,

@@ -65,6 +65,11 @@ struct TraceOrder {
 };
 /// Traces until `time` is over or the user interrupts; CSV, or one JSON document, to `out`.
 int trace(const TraceOrder& order, const Options& options, std::ostream& out, std::ostream& err);
+/// Of the emulated network: `part` is storm, slow_receiver or traffic. Starts what `values`, KEY=VALUE, describe.
+int start_part(const std::string& port, const std::string& part, const std::vector<std::string>& values,
+               const Options& options, std::ostream& out, std::ostream& err);
+int stop_part(const std::string& port, const std::string& part, const std::string& name, const Options& options,
+              std::ostream& out, std::ostream& err);
 struct LinkChange {
   bool down = true;
   std::string time;       // down for so long; empty: until it is taken up

@@ -75,4 +75,16 @@ bool change(Value& root, const Located<std::string>& path, std::size_t skip, con
   return true;
 }
 
+Value tree_of(const std::vector<std::pair<std::string, std::string>>& values, Diagnostics& out) {
+  Value root;
+  root.kind = Value::Kind::mapping;
+  for (const auto& [key, text] : values) {
+    if (const std::optional<Value> value = parse_document(key, text, out)) {
+      root.pos = value->pos;
+      change(root, {key, value->pos}, 0, *value, out);
+    }
+  }
+  return root;
+}
+
 }  // namespace nbx::config

@@ -109,7 +109,7 @@ class ProfileChecker {
         check_queue(*rate);
       } else if (const auto* cut = std::get_if<DeadCables>(&failure.what)) {
         for (const Located<std::string>& word : cut->names) {
-          check_cable(word);
+          check_cable(word, failure.way != Way::both);
         }
       } else if (const auto* buffer = std::get_if<Located<SwitchBuffer>>(&failure.what)) {
         check_buffer(*buffer);
@@ -131,10 +131,15 @@ class ProfileChecker {
     return tree != nullptr && tree->k % 2 != 0 ? std::nullopt : std::optional{topology_of(*config_.network)};
   }
 
-  void check_cable(const Located<std::string>& word) {
+  void check_cable(const Located<std::string>& word, bool way_given) {
+    if (way_given && word.given()) {
+      out_.push_back({word.pos,
+                      "'direction' is of links and rates; one direction of a cable is called by its ends, as "
+                      "leaf0->spine1"});
+    }
     if (const auto built = word.given() ? topology(word.pos) : std::nullopt) {
-      if (cables_of(*built, *word, host_names(config_)).empty()) {
-        out_.push_back({word.pos, no_cable(*word)});
+      if (links_of(*built, *word, host_names(config_)).empty()) {
+        out_.push_back({word.pos, no_cable(*built, *word, host_names(config_))});
       }
     }
   }
@@ -202,12 +207,16 @@ class ProfileChecker {
         out_.push_back({event.match.pos, message});
       }
     };
-    const bool one_connection = match.qp || match.qpn;
+    const bool one_connection = match.qp || match.qpn || match.nccl;
     complain(match.qp && match.qpn, "'qp' and 'qpn' exclude each other");
+    complain(match.nccl && (match.qp || match.qpn), "'nccl' excludes 'qp' and 'qpn'");
+    if (match.nccl && match.nccl->given()) {
+      check_ranks(*match.nccl);
+    }
     complain(match.psn && match.psn_offset, "'psn' and 'psn_offset' exclude each other");
     complain(match.transmission && !match.psn_offset && !(match.psn && one_connection),
-             "'transmission' needs 'psn_offset', or 'psn' with 'qp' or 'qpn'");
-    complain(match.message && !one_connection, "'message' needs 'qp' or 'qpn'");
+             "'transmission' needs 'psn_offset', or 'psn' with 'qp', 'qpn' or 'nccl'");
+    complain(match.message && !one_connection, "'message' needs 'qp', 'qpn' or 'nccl'");
     complain(match.message && (match.psn || match.psn_offset), "'message' excludes 'psn' and 'psn_offset'");
     complain(match.until && *match.until <= match.from, "'until' is not behind 'from'");
     if (match.psn) {
@@ -220,6 +229,23 @@ class ProfileChecker {
                           std::holds_alternative<events::Rnr>(event.action.action);
     complain(answered && event.direction != nbx::Direction::from_node,
              "ghosts answer requests of the real node: 'nak' and 'rnr' need direction from_node");
+  }
+
+  /// Whether packets between these ranks can come by.
+  void check_ranks(const Located<NcclMatch>& match) {
+    if (!config_.nccl) {
+      out_.push_back({match.pos, "no ghost is a rank: the cluster file has no 'nccl'"});
+      return;
+    }
+    const auto& ranks = config_.nccl->ranks;
+    for (const auto* end : {&match->from, &match->to}) {
+      if (*end && ranks && ranks->given() && ***end >= **ranks) {
+        out_.push_back({(*end)->pos, "there are " + std::to_string(**ranks) + " ranks, from 0 on"});
+      }
+    }
+    if (match->from && match->to && **match->from == **match->to) {
+      out_.push_back({match.pos, "'from' and 'to' are the same rank"});
+    }
   }
 
   static const std::optional<Match>& match_of(const auto& rule) {

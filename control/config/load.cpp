@@ -253,6 +253,12 @@ void complete_nic(Ghost& ghost, Diagnostics& out) {
   }
 }
 
+void complete_traffic(Traffic& traffic, Diagnostics& out) {
+  if (auto* cdf = std::get_if<FlowCdf>(&traffic.sizes); cdf != nullptr && cdf->source.given()) {
+    complete_cdf(*cdf, beside(cdf->source), out);
+  }
+}
+
 /// Adds to what the file says what it leaves to us.
 void complete(ClusterConfig& config, Diagnostics& out) {
   ProfileLoader profiles(out);
@@ -276,9 +282,7 @@ void complete(ClusterConfig& config, Diagnostics& out) {
     config.network->hosts = static_cast<std::uint32_t>(config.ghosts.size()) + 1;
   }
   for (Traffic& traffic : config.traffic) {
-    if (auto* cdf = std::get_if<FlowCdf>(&traffic.sizes); cdf != nullptr && cdf->source.given()) {
-      complete_cdf(*cdf, beside(cdf->source), out);
-    }
+    complete_traffic(traffic, out);
   }
   if (config.nccl) {
     complete_nccl(*config.nccl, out);
@@ -332,10 +336,18 @@ LoadedProfile load_profile(const std::string& path_or_name) {
 }
 
 LoadedProfile change_profile(const Profile& current, const std::string& name, const std::string& text) {
+  Diagnostics wrong;
+  const std::optional<Value> document = parse_document(name, text, wrong);
+  LoadedProfile changed =
+      document ? change_profile(current, *document) : LoadedProfile{.profile = current, .diagnostics = {}};
+  changed.diagnostics.insert(changed.diagnostics.end(), wrong.begin(), wrong.end());
+  sort(changed.diagnostics);
+  return changed;
+}
+
+LoadedProfile change_profile(const Profile& current, const Value& keys) {
   LoadedProfile changed;
-  if (const std::optional<Value> document = parse_document(name, text, changed.diagnostics)) {
-    read(*document, changed.profile, {}, changed.diagnostics);
-  }
+  read(keys, changed.profile, {}, changed.diagnostics);
   ProfileLoader(changed.diagnostics).resolve(changed.profile);
   if (changed.profile.name.empty()) {
     changed.profile.name = current.name;
@@ -347,6 +359,33 @@ LoadedProfile change_profile(const Profile& current, const std::string& name, co
   inherit_direction(changed.profile.to_node, current.to_node);
   sort(changed.diagnostics);
   return changed;
+}
+
+Loaded with_part(const ClusterConfig& current, NetworkPart part, const Value& keys) {
+  Loaded loaded{.config = current, .diagnostics = {}, .warnings = {}};
+  if (!loaded.config.network) {
+    loaded.diagnostics.push_back({keys.pos, "there is no emulated network"});
+    return loaded;
+  }
+  Network& network = *loaded.config.network;
+  network.storm.reset();
+  network.slow_receivers.clear();
+  loaded.config.traffic.clear();
+  switch (part) {
+    case NetworkPart::storm:
+      read(keys, network.storm.emplace(), {}, loaded.diagnostics);
+      break;
+    case NetworkPart::slow_receiver:
+      read(keys, network.slow_receivers.emplace_back(), {}, loaded.diagnostics);
+      break;
+    case NetworkPart::traffic:
+      read(keys, loaded.config.traffic.emplace_back(), {}, loaded.diagnostics);
+      complete_traffic(loaded.config.traffic.back(), loaded.diagnostics);
+      break;
+  }
+  check_cluster(loaded.config, loaded.diagnostics, loaded.warnings);
+  sort(loaded.diagnostics);
+  return loaded;
 }
 
 FileKind file_kind(const std::string& path, Diagnostics& out) {

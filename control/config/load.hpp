@@ -34,6 +34,12 @@ struct LoadedProfile {
 [[nodiscard]] LoadedProfile load_profile(const std::string& path_or_name);
 /// `current` with what `text`, keys of a profile in YAML, says instead. `name` stands for a file in diagnostics.
 [[nodiscard]] LoadedProfile change_profile(const Profile& current, const std::string& name, const std::string& text);
+[[nodiscard]] LoadedProfile change_profile(const Profile& current, const Value& keys);
+
+/// What a command starts in the emulated network.
+enum class NetworkPart : std::uint8_t { storm, slow_receiver, traffic };
+/// `current` with what `keys` say as its only such part.
+[[nodiscard]] Loaded with_part(const ClusterConfig& current, NetworkPart part, const Value& keys);
 
 enum class FileKind : std::uint8_t { unknown, cluster, profile, job, nic, scenario };
 /// By the keys at its top; unknown, with a diagnostic, when it cannot be read or has keys of none.

@@ -64,8 +64,8 @@ switching::SlowReceiverSpec receiver_of(const SlowReceiver& receiver, const Netw
 
 switching::Topology topology_of(const Network& network) { return std::visit(Builder{network}, *network.topology); }
 
-std::vector<std::uint32_t> cables_of(const switching::Topology& topology, const std::string& word,
-                                     const std::vector<std::string>& names) {
+std::vector<switching::LinkId> links_of(const switching::Topology& topology, const std::string& word,
+                                        const std::vector<std::string>& names) {
   const auto called = [&](const switching::Topology::End& end) {
     std::vector<std::string> out{end.host ? topology.hosts[end.index] : topology.switches[end.index]};
     if (end.host && end.index < names.size()) {
@@ -73,35 +73,55 @@ std::vector<std::uint32_t> cables_of(const switching::Topology& topology, const 
     }
     return out;
   };
-  const auto is_between = [&](const std::string& text, const switching::Topology::Cable& cable) {
-    for (const std::string& a : called(cable.a)) {
-      for (const std::string& b : called(cable.b)) {
-        if (text == a + "-" + b || text == b + "-" + a) {
+  const auto names_link = [&](const std::string& text, switching::LinkId link) {
+    for (const std::string& from : called(switching::sender(topology, link))) {
+      for (const std::string& to : called(switching::receiver(topology, link))) {
+        if (text == from + "-" + to || text == to + "-" + from || text == from + "->" + to) {
           return true;
         }
       }
     }
     return false;
   };
-  std::vector<std::uint32_t> whole;
-  std::vector<std::uint32_t> parallel;  // of what is before the last dot
+  std::vector<switching::LinkId> whole;
+  std::vector<switching::LinkId> parallel;  // of what is before the last dot
   const std::size_t dot = word.rfind('.');
-  for (std::uint32_t i = 0; i < topology.cables.size(); ++i) {
-    if (is_between(word, topology.cables[i])) {
-      whole.push_back(i);
-    } else if (dot != std::string::npos && is_between(word.substr(0, dot), topology.cables[i])) {
-      parallel.push_back(i);
+  for (switching::LinkId link = 0; link < 2 * topology.cables.size(); ++link) {
+    if (names_link(word, link)) {
+      whole.push_back(link);
+    } else if (dot != std::string::npos && names_link(word.substr(0, dot), link)) {
+      parallel.push_back(link);
     }
   }
   if (!whole.empty() || parallel.empty()) {
     return whole;
   }
   const Result<std::uint32_t> which = Scalar<std::uint32_t>::parse({word.substr(dot + 1), false});
-  return which && *which < parallel.size() ? std::vector{parallel[*which]} : std::vector<std::uint32_t>{};
+  const std::size_t each = word.find("->") == std::string::npos ? 2 : 1;
+  if (!which || *which >= parallel.size() / each) {
+    return {};
+  }
+  const auto first = parallel.begin() + static_cast<std::ptrdiff_t>(*which * each);
+  return {first, first + static_cast<std::ptrdiff_t>(each)};
 }
 
-std::string no_cable(const std::string& word) {
-  return "there is no cable '" + word + "'; cables are called by their ends, as leaf0-spine1";
+std::string no_cable(const switching::Topology& topology, const std::string& word,
+                     const std::vector<std::string>& names) {
+  const bool one_way = word.find("->") != std::string::npos;
+  const auto called = [&](const switching::Topology::End& end) {
+    return !end.host                                               ? topology.switches[end.index]
+           : end.index < names.size() && !names[end.index].empty() ? names[end.index]
+                                                                   : topology.hosts[end.index];
+  };
+  std::vector<std::string> known;
+  for (switching::LinkId link = 0; link < 2 * topology.cables.size(); ++link) {
+    known.push_back(called(switching::sender(topology, link)) + (one_way ? "->" : "-") +
+                    called(switching::receiver(topology, link)));
+  }
+  const std::string meant = did_you_mean(word, known);
+  return "there is no cable '" + word + "'" +
+         (meant.empty() ? "; cables are called by their ends, as leaf0-spine1, or leaf0->spine1 in one direction"
+                        : meant);
 }
 
 switching::NetworkSpec spec_of(const Network& network, std::uint32_t max_frame) {

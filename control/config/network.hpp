@@ -70,6 +70,7 @@ struct SlowReceiver {
   ByteCount buffer{1U << 20U};
   Located<ByteCount> xoff{ByteCount{256U << 10U}};
   ByteCount xon{4096};
+  Duration lasts{};
 };
 
 /// Which priorities the real node has, to find out where it and the network differ.
@@ -81,6 +82,14 @@ struct NodePriority {
 struct NodeClasses {
   Located<switching::Trust> trust{switching::Trust::dscp};
   std::vector<NodePriority> priorities;
+};
+
+/// Frames from one host to another leave switches by these cables.
+struct Pin {
+  Located<std::string> from;
+  Located<std::string> to;
+  std::optional<std::uint16_t> source_port;
+  std::vector<Located<std::string>> path;
 };
 
 struct Network {
@@ -103,17 +112,21 @@ struct Network {
   std::optional<Located<NodeClasses>> node_classes;
   std::uint32_t frames = 65'536;
   std::optional<Duration> reroute_after;
+  std::vector<Pin> pins;
 };
 
 inline constexpr std::uint32_t frame_headers = 14 + 2 * 4;  // on top of the MTU: Ethernet, two tags
 
 [[nodiscard]] switching::Topology topology_of(const Network& network);
-/// What the ends of a cable are called, joined by a hyphen in either order. Parallel cables share it; `.0`, `.1` behind
-/// it is one of them. A host is called as the topology calls it, `host0`, or as the file does: `names`, by host.
-[[nodiscard]] std::vector<std::uint32_t> cables_of(const switching::Topology& topology, const std::string& word,
-                                                   const std::vector<std::string>& names);
+/// The links (see switching::LinkId) that a word names. What the ends of a cable are called, joined by a hyphen in
+/// either order, is both of its directions; joined by `->`, what the first end sends. Parallel cables share it; `.0`,
+/// `.1` behind it is one of them. A host is called as the topology calls it, `host0`, or as the file does: `names`, by
+/// host.
+[[nodiscard]] std::vector<switching::LinkId> links_of(const switching::Topology& topology, const std::string& word,
+                                                      const std::vector<std::string>& names);
 /// What to say when there is none of that name.
-[[nodiscard]] std::string no_cable(const std::string& word);
+[[nodiscard]] std::string no_cable(const switching::Topology& topology, const std::string& word,
+                                   const std::vector<std::string>& names);
 [[nodiscard]] switching::ClassMap classes_of(const Network& network);
 [[nodiscard]] switching::ClassMap classes_of(const NodeClasses& classes);
 [[nodiscard]] switching::SlowReceiverSpec receiver_of(const SlowReceiver& receiver, const Network& network);

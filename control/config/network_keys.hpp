@@ -129,6 +129,8 @@ void describe(V& v, SlowReceiver& x) {
   v.field("buffer", x.buffer, "What it holds; beyond, frames are lost.", {.limits = {.min = 1}});
   v.field("xoff", x.xoff, "With more of a lossless priority, it is paused.", {.limits = {.min = 1}});
   v.field("xon", x.xon, "So far below, it may go on.");
+  v.field("lasts", x.lasts, "For how long, after the start of the emulator; then it takes all it holds at once.",
+          {.limits = {.max = 3'600'000'000'000'000}, .fallback = "for good"});
 }
 template <class V>
 void describe(V& v, NodePriority& x) {
@@ -145,6 +147,21 @@ void describe(V& v, NodeClasses& x) {
                   "frames that are seen differently are counted."});
   v.field("trust", x.trust, "What it takes a frame's priority from.");
   v.field("priorities", x.priorities, "What is not lossy with the DSCPs of its number.");
+}
+template <class V>
+void describe(V& v, Pin& x) {
+  v.about({.name = "pin",
+           .doc =
+               "A way that is fixed, whatever `path_choice`. A switch of it takes another way only when the cable is "
+               "dead. Of pins that match a frame the first one holds."});
+  v.field("from", x.from, "Who sends: `node`, or a ghost or the common name of several with a count.",
+          {.required = true});
+  v.field("to", x.to, "Who receives.", {.required = true});
+  v.field("source_port", x.source_port, "Of the flow with this UDP source port alone.", {.fallback = "all flows"});
+  v.field("path", x.path,
+          "Cables between switches, one behind the other, each called in the direction of the frames: "
+          "`leaf0->spine1` fixes the next hop of `leaf0`.",
+          {.required = true, .one_or_many = true});
 }
 template <class V>
 void describe(V& v, Network& x) {
@@ -169,6 +186,7 @@ void describe(V& v, Network& x) {
   v.field("watchdog", x.watchdog, "Of every port.", {.fallback = "none"});
   v.field("reroute_after", x.reroute_after, "From the last change of a cable until all switches have routes around it.",
           {.fallback = "never; a switch only avoids its own dead cables"});
+  v.field("pins", x.pins, "Ways that are fixed.");
   v.field("storm", x.storm, "A storm of pauses to the real node.", {.fallback = "none"});
   v.field("slow_receivers", x.slow_receivers, "Ghosts that receive more slowly than their cable.");
   v.field("node_classes", x.node_classes, "The real node's own priorities, to be compared.", {.fallback = "not known"});

@@ -43,9 +43,18 @@ struct Direction {
   std::optional<Located<std::uint64_t>> delay_line_frames;
 };
 
+/// NCCL's connections between ranks: all that is given must hold.
+struct NcclMatch {
+  std::optional<Located<std::uint32_t>> from;
+  std::optional<Located<std::uint32_t>> to;
+  std::optional<std::uint32_t> channel;
+  std::optional<bool> send_recv;
+};
+
 /// Which packet an event is about: what a rule may ask, and what takes memory of the connection.
 struct EventMatch : Match {
   std::optional<std::uint32_t> qp;
+  std::optional<Located<NcclMatch>> nccl;
   std::optional<std::uint32_t> psn_offset;
   std::optional<std::uint64_t> message;
   std::optional<std::uint32_t> transmission;

@@ -206,6 +206,19 @@ void describe(V& v, Direction& x) {
 }
 
 template <class V>
+void describe(V& v, NcclMatch& x) {
+  v.about({.name = "nccl match",
+           .doc = "Queue pairs of NCCL's connections between a real rank and a ghost, by ranks of their communicator. "
+                  "Data goes from `from` to `to`; acknowledgements and clear-to-sends go back."});
+  v.field("from", x.from, "Rank that sends data.", {.fallback = "any"});
+  v.field("to", x.to, "Rank that receives it.", {.fallback = "any"});
+  v.field("channel", x.channel, "NCCL's channel; of `send_recv`, the how-manieth connection of the pair, from 0.",
+          {.limits = {.max = 63}, .fallback = "any"});
+  v.field("send_recv", x.send_recv, "Whether it is a connection of ncclSend and ncclRecv, not of collectives.",
+          {.fallback = "either"});
+}
+
+template <class V>
 void describe(V& v, EventMatch& x) {
   v.about({.name = "event match",
            .doc = "Which packets an event is about: those that meet every key given. Unlike in rules, every event that "
@@ -214,6 +227,7 @@ void describe(V& v, EventMatch& x) {
   v.field("qp", x.qp,
           "The ghost's n-th queue pair in the order of creation, from 1; in both directions, whatever its number.",
           {.limits = {.min = 1}, .fallback = "any"});
+  v.field("nccl", x.nccl, "Queue pairs of NCCL's connections, in both directions.", {.fallback = "any"});
   v.field("psn_offset", x.psn_offset,
           "PSN, counted from the first one of the connection. Requests are meant, or, with `class` `ack` or `nak` "
           "alone, the answers to requests. Of ghosts' queue pairs.",
@@ -351,7 +365,7 @@ void describe(V& v, Failure& x) {
            alternative<Located<fabric::RateSpec>>("rate", "The link has another rate and queue."),
            alternative<DeadCables>("cable_down",
                                    "Cables of the emulated network that carry nothing (`network_link_down`), by their "
-                                   "ends: `leaf0-spine1`.",
+                                   "ends: `leaf0-spine1`; `leaf0->spine1` is half-open, what `spine1` sends arrives.",
                                    [](auto& c) -> auto& { return c.names; }, {.one_or_many = true}),
            alternative<Located<SwitchBuffer>>("switch_buffer", "Switches of the emulated network have other buffers."));
   v.field("back_as", x.back_as,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "config/change.hpp"
 #include "config/checks.hpp"
 #include "config/load.hpp"
 #include "config/scalar.hpp"
@@ -35,24 +36,25 @@ Result<EmulatedPort*> port_of(Emulator& emulator, const Json& request) {
   return port;
 }
 
-/// The cables of the emulated network that a request names; none: it means the link of the port.
-Result<std::vector<std::uint32_t>> cables_of(Emulator& emulator, const Json& request) {
+/// The links of the emulated network that a request names; none: it means the link of the port.
+Result<std::vector<switching::LinkId>> links_of(Emulator& emulator, const Json& request) {
   const std::string name = text_at(request, "cable");
   if (name.empty()) {
-    return std::vector<std::uint32_t>{};
+    return std::vector<switching::LinkId>{};
   }
   const config::ClusterConfig& config = emulator.config();
   if (!config.network) {
     return Error{"there is no emulated network"};
   }
   if (!text_at(request, "direction").empty()) {
-    return Error{"a cable goes down in both directions"};
+    return Error{"one direction of a cable is called by its ends, as in --cable 'leaf0->spine1'"};
   }
-  auto cables = config::cables_of(config::topology_of(*config.network), name, config::host_names(config));
-  if (cables.empty()) {
-    return Error{config::no_cable(name)};
+  const switching::Topology topology = config::topology_of(*config.network);
+  auto links = config::links_of(topology, name, config::host_names(config));
+  if (links.empty()) {
+    return Error{config::no_cable(topology, name, config::host_names(config))};
   }
-  return cables;
+  return links;
 }
 
 Result<Json> apply(Emulator& emulator, EmulatedPort& port, config::LoadedProfile loaded) {
@@ -75,16 +77,89 @@ Result<Json> apply(Emulator& emulator, EmulatedPort& port, config::LoadedProfile
   return Json{{"port", *port.config.name}, {"profile", spec.name}};
 }
 
-/// "a.b" and "v" as YAML: {a: {b: v}}.
-std::string nested(const std::string& key, const std::string& value) {
-  std::string text;
-  std::istringstream parts(key);
-  std::string closing;
-  for (std::string part; std::getline(parts, part, '.');) {
-    text += "{" + part + ": ";
-    closing += "}";
+/// The values of a request, as a file would say them.
+config::Value tree_of(const Json& request, config::Diagnostics& out) {
+  std::vector<std::pair<std::string, std::string>> values;
+  const Json said = request.value("values", Json::object());
+  for (const auto& [key, value] : said.items()) {
+    values.emplace_back(key, value.is_string() ? value.get<std::string>() : value.dump());
   }
-  return text + value + closing;
+  return config::tree_of(values, out);
+}
+
+Error no_answer(const EmulatedPort& port) { return {"the worker of port " + *port.config.name + " does not answer"}; }
+
+/// A part of the network with the limits of the file, and one more: what pauses the real node ends by itself.
+Result<Json> start_part(Emulator& emulator, EmulatedPort& port, config::NetworkPart part, const Json& request) {
+  constexpr Duration slow_max = std::chrono::minutes{1};
+  config::Diagnostics wrong;
+  const config::Value keys = tree_of(request, wrong);
+  config::Loaded loaded = config::with_part(emulator.config(), part, keys);
+  loaded.diagnostics.insert(loaded.diagnostics.end(), wrong.begin(), wrong.end());
+  if (!loaded.ok()) {
+    return Error{text_of(loaded.diagnostics)};
+  }
+  if (part == config::NetworkPart::slow_receiver) {
+    const Duration lasts = loaded.config.network->slow_receivers.front().lasts;
+    if (lasts == Duration::zero() || lasts > slow_max) {
+      return Error{"'lasts' is needed, a minute at most: a slow receiver pauses the real node"};
+    }
+  }
+  const auto plans = plan::make_plans(loaded.config);
+  const pipeline::NetworkPlan& wanted = *plans[index(port.plan.port)].network;
+  const auto done = port.ask([&](pipeline::Shard& shard, Instant now) {
+    pipeline::EmulatedNetwork& network = *shard.network();
+    if (wanted.storm) {
+      network.set_storm(wanted.storm, now);
+    }
+    for (std::uint32_t i = 0; i < wanted.receivers.size(); ++i) {
+      if (wanted.receivers[i]) {
+        network.set_receiver(GhostId{i}, wanted.receivers[i], now);
+      }
+    }
+    return wanted.traffic.empty() || network.traffic().add(wanted.traffic.front(), now);
+  });
+  if (!done) {
+    return no_answer(port);
+  }
+  if (!*done) {
+    return Error{"traffic '" + wanted.traffic.front().name + "' is at work; stop it first"};
+  }
+  return Json{{"port", *port.config.name}};
+}
+
+Result<Json> stop_part(Emulator& emulator, EmulatedPort& port, config::NetworkPart part, const Json& request) {
+  const std::string name = text_at(request, "name");
+  std::vector<GhostId> ghosts;
+  const auto of_port = plan::ghosts_of(emulator.config(), port.config);
+  for (std::uint32_t i = 0; i < of_port.size(); ++i) {
+    if (config::names_ghost(name, *of_port[i]->name)) {
+      ghosts.push_back(GhostId{i});
+    }
+  }
+  if (part == config::NetworkPart::slow_receiver && ghosts.empty()) {
+    return Error{"there is no ghost '" + name + "' behind port '" + *port.config.name + "'"};
+  }
+  const auto done = port.ask([&](pipeline::Shard& shard, Instant now) {
+    pipeline::EmulatedNetwork& network = *shard.network();
+    switch (part) {
+      case config::NetworkPart::storm:
+        network.set_storm(std::nullopt, now);
+        return true;
+      case config::NetworkPart::slow_receiver:
+        for (const GhostId ghost : ghosts) {
+          network.set_receiver(ghost, std::nullopt, now);
+        }
+        return true;
+      case config::NetworkPart::traffic:
+        return network.traffic().stop(name, now);
+    }
+    return false;
+  });
+  if (!done) {
+    return no_answer(port);
+  }
+  return *done ? Result<Json>(Json{{"port", *port.config.name}}) : Error{"no traffic '" + name + "' is at work"};
 }
 
 }  // namespace
@@ -130,17 +205,10 @@ Result<Json> set_values(Emulator& emulator, const Json& request) {
   if (!port) {
     return port.error();
   }
-  config::LoadedProfile changed{.profile = (*port)->config.profile, .diagnostics = {}};
-  const Json values = request.value("values", Json::object());
-  for (const auto& [key, value] : values.items()) {
-    if (!value.is_string()) {
-      return Error{key + ": the value is given as text, as in a file"};
-    }
-    changed = config::change_profile(changed.profile, key, nested(key, value));
-    if (!changed.ok()) {
-      return Error{text_of(changed.diagnostics)};
-    }
-  }
+  config::Diagnostics wrong;
+  const config::Value keys = tree_of(request, wrong);
+  config::LoadedProfile changed = config::change_profile((*port)->config.profile, keys);
+  changed.diagnostics.insert(changed.diagnostics.end(), wrong.begin(), wrong.end());
   return apply(emulator, **port, std::move(changed));
 }
 
@@ -163,16 +231,16 @@ Result<Json> change_link(Emulator& emulator, const Json& request) {
   if (!way.empty() && way != "from_node" && way != "to_node") {
     return Error{"direction: from_node or to_node, not '" + way + "'"};
   }
-  const Result<std::vector<std::uint32_t>> cables = cables_of(emulator, request);
-  if (!cables) {
-    return cables.error();
+  const Result<std::vector<switching::LinkId>> links = links_of(emulator, request);
+  if (!links) {
+    return links.error();
   }
   const auto applied = (*port)->ask([&](pipeline::Shard& shard, Instant now) {
     const Instant until = !down ? now : limit ? now + *limit : Instant::never();
-    if (cables->empty()) {
+    if (links->empty()) {
       shard.take_down(until, way != "to_node", way != "from_node");
     } else {
-      shard.take_cables_down(*cables, until, now);
+      shard.take_links_down(*links, until, now);
     }
     return true;
   });
@@ -180,13 +248,32 @@ Result<Json> change_link(Emulator& emulator, const Json& request) {
     return Error{"the worker of port " + *(*port)->config.name + " does not answer; its link is unchanged"};
   }
   Json answer = {{"port", *(*port)->config.name}, {"link", down ? "down" : "up"}};
-  if (!cables->empty()) {
+  if (!links->empty()) {
     answer["cable"] = text_at(request, "cable");
   }
   if (down && limit) {
     answer["for"] = time;
   }
   return answer;
+}
+
+Result<Json> change_network(Emulator& emulator, const Json& request) {
+  const Result<EmulatedPort*> port = port_of(emulator, request);
+  if (!port) {
+    return port.error();
+  }
+  if (!(*port)->plan.network) {
+    return Error{"there is no emulated network behind port '" + *(*port)->config.name + "'"};
+  }
+  using enum config::NetworkPart;
+  const std::string word = text_at(request, "part");
+  const config::NetworkPart part = word == "storm" ? storm : word == "traffic" ? traffic : slow_receiver;
+  const bool start = request.value("start", true);
+  Result<Json> done = (start ? start_part : stop_part)(emulator, **port, part, request);
+  if (done) {
+    (*done)[word] = start ? "started" : "stopped";
+  }
+  return done;
 }
 
 }  // namespace nbx::daemon

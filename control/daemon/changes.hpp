@@ -17,6 +17,9 @@ Result<Json> change_capture(Emulator& emulator, const Json& request);
 Result<Json> load_profile(Emulator& emulator, const Json& request);
 /// {"port": …, "values": {"to_node.delay": "5ms", …}}: keys of the port's profile, values as in a file.
 Result<Json> set_values(Emulator& emulator, const Json& request);
+/// {"port": …, "part": "storm", "slow_receiver" or "traffic", "start": true, "values": {"duration": "5ms", …}}, or,
+/// with "start": false, "name" of a ghost or of traffic.
+Result<Json> change_network(Emulator& emulator, const Json& request);
 /// {"port": …, "down": true, "for": "300ms"}, without a time until {"port": …, "down": false}.
 Result<Json> change_link(Emulator& emulator, const Json& request);
 

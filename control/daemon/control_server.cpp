@@ -124,6 +124,7 @@ void ControlServer::add_routes() {
   server_->Post("/set", handler(emulator_, set_values));
   server_->Post("/trace", handler(emulator_, change_trace));
   server_->Post("/link", handler(emulator_, change_link));
+  server_->Post("/network", handler(emulator_, change_network));
 }
 
 }  // namespace nbx::daemon

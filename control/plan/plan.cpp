@@ -242,6 +242,23 @@ pipeline::StormPlan make_storm(const config::Storm& storm) {
   return out;
 }
 
+void add_pins(const config::Pin& pin, const ClusterConfig& config, pipeline::NetworkPlan& out) {
+  const auto ports = switching::neighbours(out.topology);
+  std::vector<pipeline::PinPlan::Hop> hops;
+  for (const auto& word : pin.path) {
+    const switching::LinkId link = config::links_of(out.topology, *word, config::host_names(config)).front();
+    const switching::SwitchId at = switching::sender(out.topology, link).index;
+    const auto port = std::find_if(ports[at].begin(), ports[at].end(),
+                                   [&](const switching::Neighbour& neighbour) { return neighbour.cable == link / 2; });
+    hops.push_back({at, static_cast<switching::PortIndex>(port - ports[at].begin())});
+  }
+  for (const switching::HostId from : config::hosts_named(pin.from, config)) {
+    for (const switching::HostId to : config::hosts_named(pin.to, config)) {
+      out.pins.push_back({from, to, pin.source_port, hops});
+    }
+  }
+}
+
 pipeline::NetworkPlan make_network(const ClusterConfig& config, std::uint32_t max_frame) {
   const config::Network& network = *config.network;
   pipeline::NetworkPlan out;
@@ -258,6 +275,9 @@ pipeline::NetworkPlan make_network(const ClusterConfig& config, std::uint32_t ma
   for (const config::Traffic& traffic : config.traffic) {
     out.traffic.push_back(make_traffic(traffic, config, out.classes));
   }
+  for (const config::Pin& pin : network.pins) {
+    add_pins(pin, config, out);
+  }
   out.reroute_after = network.reroute_after;
   if (network.storm) {
     out.storm = make_storm(**network.storm);
@@ -267,7 +287,7 @@ pipeline::NetworkPlan make_network(const ClusterConfig& config, std::uint32_t ma
     for (std::size_t i = 0; i < config.ghosts.size(); ++i) {
       const auto names = [&](const auto& word) { return config::names_ghost(*word, *config.ghosts[i].name); };
       if (std::any_of(receiver.ghosts.begin(), receiver.ghosts.end(), names)) {
-        out.receivers[i] = config::receiver_of(receiver, network);
+        out.receivers[i] = pipeline::SlowPlan{config::receiver_of(receiver, network), receiver.lasts};
       }
     }
   }

@@ -114,6 +114,11 @@ events::Match make_event_match(const config::EventMatch& match, const GhostNames
   out.psn_last = common.psn_last;
   out.nth = common.nth;
   out.qp = match.qp.value_or(0);
+  if (match.nccl) {
+    const auto rank = [](const auto& given) { return given ? std::optional{**given} : std::nullopt; };
+    const config::NcclMatch& nccl = **match.nccl;
+    out.edge = events::EdgeMatch{rank(nccl.from), rank(nccl.to), nccl.channel, nccl.send_recv};
+  }
   out.psn_offset = match.psn_offset;
   out.message = match.message.value_or(0);
   out.transmission = match.transmission.value_or(0);
@@ -151,8 +156,8 @@ fabric::CableFailure make_cut(const config::DeadCables& cut, const config::Clust
   fabric::CableFailure out;
   const switching::Topology topology = config::topology_of(*config.network);
   for (const auto& word : cut.names) {
-    const auto cables = config::cables_of(topology, *word, config::host_names(config));
-    out.cables.insert(out.cables.end(), cables.begin(), cables.end());
+    const auto links = config::links_of(topology, *word, config::host_names(config));
+    out.links.insert(out.links.end(), links.begin(), links.end());
   }
   return out;
 }

@@ -263,6 +263,10 @@ ordered_json qp_json(const rdma::Qp& qp, const std::string& ghost) {
                    {"cnp_rx", s.cnp_rx},
                    {"ecn_ce_rx", s.ecn_ce_rx},
                    {"timeouts", s.timeouts}};
+  if (const auto& edge = qp.attr().edge) {
+    out["nccl"] = std::to_string(edge->from) + "->" + std::to_string(edge->to) +
+                  (edge->send_recv ? " send/recv " : " channel ") + std::to_string(edge->channel);
+  }
   if (!s.rate.unlimited()) {
     out["rate_bps"] = s.rate.bits_per_second;
     out["dcqcn_alpha"] = static_cast<double>(s.alpha) / cc::alpha_one;

@@ -12,13 +12,22 @@
 
 namespace nbx::events {
 
+/// Which edges between ranks. All that is given must hold.
+struct EdgeMatch {
+  std::optional<std::uint32_t> from{};
+  std::optional<std::uint32_t> to{};
+  std::optional<std::uint32_t> channel{};
+  std::optional<bool> send_recv{};
+};
+
 /// All that is given must hold. Queue pairs are named as packets do, or by their number in the order of creation.
 struct Match {
-  std::vector<GhostId> ghosts{};   // empty: any, and transit
-  std::optional<Qpn> dest_qpn{};   // as in the BTH
-  std::uint32_t qp = 0;            // the ghost's n-th queue pair since the start, from 1; 0: any
-  std::uint8_t classes = 0x3f;     // bits 1 << OpcodeClass
-  std::optional<Psn> psn_first{};  // inclusive range on the 24-bit circle
+  std::vector<GhostId> ghosts{};    // empty: any, and transit
+  std::optional<Qpn> dest_qpn{};    // as in the BTH
+  std::uint32_t qp = 0;             // the ghost's n-th queue pair since the start, from 1; 0: any
+  std::optional<EdgeMatch> edge{};  // of the queue pairs that are edges between ranks
+  std::uint8_t classes = 0x3f;      // bits 1 << OpcodeClass
+  std::optional<Psn> psn_first{};   // inclusive range on the 24-bit circle
   std::optional<Psn> psn_last{};
   std::optional<std::uint32_t> psn_offset{};  // from the first PSN of the connection, of a ghost's queue pair
   std::uint64_t message = 0;                  // request packets of the n-th message, from 1; 0: any

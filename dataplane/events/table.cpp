@@ -52,7 +52,15 @@ std::uint8_t syndrome_of(NakCode code) noexcept {
 
 std::uint64_t pair_key(GhostId ghost, Qpn qpn) noexcept { return std::uint64_t{index(ghost)} << 24U | qpn.value; }
 
-bool waits_for_connection(const Match& match) noexcept { return match.qp != 0 || match.psn_offset.has_value(); }
+bool waits_for_connection(const Match& match) noexcept {
+  return match.qp != 0 || match.psn_offset.has_value() || match.edge.has_value();
+}
+
+bool is_meant(const EdgeMatch& match, const std::optional<RankEdge>& edge) noexcept {
+  return edge && match.from.value_or(edge->from) == edge->from && match.to.value_or(edge->to) == edge->to &&
+         match.channel.value_or(edge->channel) == edge->channel &&
+         match.send_recv.value_or(edge->send_recv) == edge->send_recv;
+}
 
 }  // namespace
 
@@ -135,7 +143,8 @@ void Table::bind_event(std::uint32_t event, const Connection& connection) {
   const Match& match = specs_[event].match;
   const bool to_node = specs_[event].direction == Direction::to_node;
   const Qpn qpn = to_node ? connection.peer_qpn : connection.qpn;
-  if ((match.qp != 0 && match.qp != connection.number) || (match.dest_qpn && *match.dest_qpn != qpn)) {
+  if ((match.qp != 0 && match.qp != connection.number) || (match.dest_qpn && *match.dest_qpn != qpn) ||
+      (match.edge && !is_meant(*match.edge, connection.edge))) {
     return;
   }
   Instance instance;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/ordinals.hpp"
+#include "base/rank_edge.hpp"
 #include "events/spec.hpp"
 #include "frame/frame.hpp"
 
@@ -22,6 +23,7 @@ struct Connection {
   Qpn peer_qpn{};
   Psn rq_psn{};  // first of the peer's requests
   Psn sq_psn{};  // first of its own
+  std::optional<RankEdge> edge{};
 };
 
 /// What the events want with one packet. Several that fire add up.

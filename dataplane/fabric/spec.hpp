@@ -151,9 +151,9 @@ struct GhostFailure {
   std::vector<GhostId> ghosts{};
   std::optional<NewIdentity> back_as{};  // of one ghost
 };
-/// Cables of the emulated network carry nothing.
+/// Cables of the emulated network carry nothing, in one direction or both.
 struct CableFailure {
-  std::vector<std::uint32_t> cables{};
+  std::vector<std::uint32_t> links{};  // see switching::LinkId
 };
 /// Switches of the emulated network have buffers of another size.
 struct BufferChange {

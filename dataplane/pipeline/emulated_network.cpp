@@ -1,6 +1,7 @@
 #include "pipeline/emulated_network.hpp"
 
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 #include "base/check.hpp"
@@ -71,27 +72,42 @@ class EmulatedNetwork::State final : public switching::PacketOwner, public traff
         slab_(std::make_unique<FramePacket[]>(plan.packets)),
         network_(wheel, *this, plan.topology, plan.spec, rng),
         traffic_(plan.traffic, wheel, *this, rng.fork("traffic")),
-        cable_down_until_(plan.topology.cables.size()) {
+        link_down_until_(2 * plan.topology.cables.size()) {
     repair_.client = reroute_.client = this;
     for (std::uint32_t i = 0; i < plan.packets; ++i) {
       free_.push_back(slab_[i]);
     }
-    node_ = std::make_unique<Station>(*this, wheel, plan.node, true, std::nullopt);
+    node_ = std::make_unique<Station>(*this, wheel, plan.node, true);
     by_host_.resize(plan.topology.hosts.size());
     for (std::size_t i = 0; i < plan.ghosts.size(); ++i) {
       by_host_[plan.ghosts[i]] = i;
-      ghosts_.push_back(std::make_unique<Station>(*this, wheel, plan.ghosts[i], false,
-                                                  i < plan.receivers.size() ? plan.receivers[i] : std::nullopt));
+      ghosts_.push_back(std::make_unique<Station>(*this, wheel, plan.ghosts[i], false));
     }
-    if (plan.storm) {
-      storm_ = std::make_unique<switching::PauseStorm>(wheel, to_node());
+    for (std::uint32_t i = 0; i < plan.pins.size(); ++i) {
+      const PinPlan& pin = plan.pins[i];
+      pins_[pair_key(pin.from, pin.to)].push_back(i);
+      for (const PinPlan::Hop& hop : pin.hops) {
+        network_.pin(switching::Packet::pin_key(i + 1), pin.to, hop.at, hop.port);
+      }
     }
+    storm_ = std::make_unique<switching::PauseStorm>(wheel, to_node());
   }
 
   void start(Instant now) {
     traffic_.start(now);
-    if (storm_) {
-      storm_->start(plan_.storm->pauses, now + plan_.storm->start);
+    if (plan_.storm) {
+      set_storm(plan_.storm, now);
+    }
+    for (std::size_t i = 0; i < plan_.receivers.size(); ++i) {
+      ghosts_[i]->set_slow(plan_.receivers[i], now);
+    }
+  }
+
+  void set_storm(const std::optional<StormPlan>& storm, Instant now) noexcept {
+    if (storm) {
+      storm_->start(storm->pauses, now + storm->start);
+    } else if (storm_->blows(now)) {
+      storm_->stop(now);
     }
   }
 
@@ -104,30 +120,47 @@ class EmulatedNetwork::State final : public switching::PacketOwner, public traff
   State(State&&) = delete;
   State& operator=(State&&) = delete;
 
-  void take_cable_down(std::uint32_t cable, Instant until, Instant now) noexcept {
-    cable_down_until_[cable] = until;
-    set_cables(now);
+  void take_link_down(switching::LinkId link, Instant until, Instant now) noexcept {
+    link_down_until_[link] = until;
+    set_links(now);
   }
 
   /// One end of the network: a transmitter like a NIC's, which obeys the pauses of its switch.
   class Station final : public switching::Receiver,
                         private switching::EgressPort::Owner,
-                        private switching::SlowReceiver::Owner {
+                        private switching::SlowReceiver::Owner,
+                        private TimerClient {
    public:
-    Station(State& owner, Wheel& wheel, HostId host, bool node, const std::optional<switching::SlowReceiverSpec>& slow)
+    Station(State& owner, Wheel& wheel, HostId host, bool node)
         : owner_(owner),
           node_(node),
           host_(host),
           out_(wheel, *this, owner.network_.uplink(host),
                {.rate = owner.network_.host_rate(host), .overhead_bytes = owner.plan_.spec.switches.overhead_bytes}) {
       owner.network_.attach(host, *this);
+      slow_until_.client = this;
+    }
+    ~Station() { owner_.wheel_.cancel(slow_until_); }
+    Station(const Station&) = delete;
+    Station& operator=(const Station&) = delete;
+    Station(Station&&) = delete;
+    Station& operator=(Station&&) = delete;
+
+    /// Cold.
+    void set_slow(const std::optional<SlowPlan>& slow, Instant now) {
+      end_slow(now);
       if (slow) {
-        slow_ = std::make_unique<switching::SlowReceiver>(wheel, static_cast<switching::SlowReceiver::Owner&>(*this),
-                                                          out_, owner.plan_.spec.switches.pfc_quanta, *slow);
+        slow_ = std::make_unique<switching::SlowReceiver>(owner_.wheel_,
+                                                          static_cast<switching::SlowReceiver::Owner&>(*this), out_,
+                                                          owner_.plan_.spec.switches.pfc_quanta, slow->spec);
+        is_slow_ = true;
+        if (slow->lasts != Duration::zero()) {
+          owner_.wheel_.arm(slow_until_, now + slow->lasts);
+        }
       }
     }
     void on_packet(switching::Packet& packet, PortIndex /*port*/, Instant now) noexcept override {
-      if (!slow_) {
+      if (!is_slow_) {
         owner_.arrived(static_cast<FramePacket&>(packet), node_, now);
       } else if (!slow_->receive(packet, now)) {
         owner_.lose(static_cast<FramePacket&>(packet), Drop::network_receiver_full, now);
@@ -150,6 +183,13 @@ class EmulatedNetwork::State final : public switching::PacketOwner, public traff
     std::uint8_t sent_in = 0;
 
    private:
+    void on_timer(TimerNode& node, Instant /*now*/) noexcept override { end_slow(node.due); }
+    void end_slow(Instant now) noexcept {
+      owner_.wheel_.cancel(slow_until_);
+      if (std::exchange(is_slow_, false)) {
+        slow_->stop(now);
+      }
+    }
     void on_drained(switching::Packet& packet, Instant now) noexcept override {
       owner_.arrived(static_cast<FramePacket&>(packet), node_, now);
     }
@@ -163,7 +203,9 @@ class EmulatedNetwork::State final : public switching::PacketOwner, public traff
     bool node_;
     HostId host_;
     switching::EgressPort out_;
-    std::unique_ptr<switching::SlowReceiver> slow_;
+    std::unique_ptr<switching::SlowReceiver> slow_;  // also when it is over: for the report
+    bool is_slow_ = false;
+    TimerNode slow_until_;
   };
 
   /// What the priority of a frame is taken from.
@@ -210,6 +252,7 @@ class EmulatedNetwork::State final : public switching::PacketOwner, public traff
     packet->size = std::max<std::uint32_t>(frame.size, switching::pause_frame_size);
     packet->destination = to.host();
     packet->flow = flow_of(frame);
+    packet->pin = pin_of(from.host(), to.host(), wire::has_ip(p.kind) ? p.udp_source_port : std::uint16_t{0});
     packet->priority = plan_.classes.priority(marks.pcp, marks.dscp);
     packet->ecn = static_cast<switching::Ecn>(wire::has_ip(p.kind) ? p.traffic_class & wire::ecn::mask : 0);
     const bool from_node = &from == node_.get();
@@ -217,6 +260,22 @@ class EmulatedNetwork::State final : public switching::PacketOwner, public traff
       compare_classes(p, from_node ? to : from, from_node, packet->priority);
     }
     from.send(*packet, now);
+  }
+
+  static constexpr std::uint64_t pair_key(HostId from, HostId to) noexcept { return std::uint64_t{from} << 32U | to; }
+  /// Packet::pin of a frame; background traffic has no source port.
+  [[nodiscard]] std::uint32_t pin_of(HostId from, HostId to, std::uint16_t source_port) const noexcept {
+    if (pins_.empty()) {
+      return 0;
+    }
+    if (const auto of_pair = pins_.find(pair_key(from, to)); of_pair != pins_.end()) {
+      for (const std::uint32_t i : of_pair->second) {
+        if (plan_.pins[i].source_port.value_or(source_port) == source_port) {
+          return i + 1;
+        }
+      }
+    }
+    return 0;
   }
 
   bool carry(const traffic::Packet& wish, Instant now) noexcept override {
@@ -229,6 +288,7 @@ class EmulatedNetwork::State final : public switching::PacketOwner, public traff
     packet->size = wish.size;
     packet->destination = wish.to;
     packet->flow = wish.hash;
+    packet->pin = pin_of(wish.from, wish.to, 0);
     packet->priority = wish.priority;
     packet->ecn = wish.ecn;
     station(wish.from).send(*packet, now);
@@ -275,23 +335,23 @@ class EmulatedNetwork::State final : public switching::PacketOwner, public traff
 
   void on_timer(TimerNode& node, Instant now) noexcept override {
     if (&node == &repair_) {
-      set_cables(now);
+      set_links(now);
     } else {
       network_.reroute();
     }
   }
 
-  /// Each cable as its time says, and the timer for the next that comes back. Cold.
-  void set_cables(Instant now) noexcept {
+  /// Each link as its time says, and the timer for the next that comes back. Cold.
+  void set_links(Instant now) noexcept {
     Instant next = Instant::never();
     bool changed = false;
-    for (std::uint32_t cable = 0; cable < cable_down_until_.size(); ++cable) {
-      const bool up = cable_down_until_[cable] <= now;
-      if (up != network_.link(cable, true).up()) {
-        network_.set_cable_up(cable, up, now);
+    for (switching::LinkId link = 0; link < link_down_until_.size(); ++link) {
+      const bool up = link_down_until_[link] <= now;
+      if (up != network_.link(link).up()) {
+        network_.link(link).set_up(up, now);
         changed = true;
       }
-      next = up ? next : std::min(next, cable_down_until_[cable]);
+      next = up ? next : std::min(next, link_down_until_[link]);
     }
     wheel_.cancel(repair_);
     if (next != Instant::never()) {
@@ -409,7 +469,8 @@ class EmulatedNetwork::State final : public switching::PacketOwner, public traff
   switching::PacketList free_;
   switching::Network network_;
   traffic::Engine traffic_;
-  std::vector<Instant> cable_down_until_;
+  std::vector<Instant> link_down_until_;
+  std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> pins_;  // of the plan, by the pair
   TimerNode repair_;
   TimerNode reroute_;
   std::array<PriorityPairs, 2> differences_{};  // from the node, to it; [here][at the node]
@@ -439,9 +500,19 @@ void EmulatedNetwork::pause_from_node(const Frame& frame, Instant now) noexcept 
   state_->pause_from_node(pause_of(frame), now);
 }
 
-void EmulatedNetwork::take_cable_down(std::uint32_t cable, Instant until, Instant now) noexcept {
-  state_->take_cable_down(cable, until, now);
+void EmulatedNetwork::take_link_down(switching::LinkId link, Instant until, Instant now) noexcept {
+  state_->take_link_down(link, until, now);
 }
+
+void EmulatedNetwork::set_storm(const std::optional<StormPlan>& storm, Instant now) noexcept {
+  state_->set_storm(storm, now);
+}
+
+void EmulatedNetwork::set_receiver(GhostId ghost, const std::optional<SlowPlan>& slow, Instant now) {
+  state_->ghosts_[index(ghost)]->set_slow(slow, now);
+}
+
+traffic::Engine& EmulatedNetwork::traffic() noexcept { return state_->traffic_; }
 
 void EmulatedNetwork::resize_buffers(const std::vector<std::uint32_t>& switches, std::uint64_t size_bytes) noexcept {
   const std::uint64_t size = size_bytes == 0 ? state_->plan_.spec.switches.buffer.size_bytes : size_bytes;

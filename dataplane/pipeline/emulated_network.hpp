@@ -24,6 +24,23 @@ struct StormPlan {
   Duration start{};
 };
 
+struct SlowPlan {
+  switching::SlowReceiverSpec spec;
+  Duration lasts{};  // zero: for good
+};
+
+/// Where frames from one host to another leave switches, whatever the path choice.
+struct PinPlan {
+  struct Hop {
+    switching::SwitchId at;
+    switching::PortIndex port;
+  };
+  switching::HostId from = 0;
+  switching::HostId to = 0;
+  std::optional<std::uint16_t> source_port;  // UDP; none: all flows of the pair
+  std::vector<Hop> hops;
+};
+
 struct NetworkPlan {
   switching::Topology topology;
   switching::NetworkSpec spec;
@@ -32,8 +49,9 @@ struct NetworkPlan {
   switching::ClassMap classes;
   std::optional<switching::ClassMap> node_classes;  // what the real node makes of a frame; none: not known
   std::optional<StormPlan> storm;
-  std::vector<std::optional<switching::SlowReceiverSpec>> receivers;  // by GhostId
-  std::uint32_t packets = 65'536;         // in the network at once; beyond: Drop::network_full
+  std::vector<std::optional<SlowPlan>> receivers;  // by GhostId
+  std::uint32_t packets = 65'536;                  // in the network at once; beyond: Drop::network_full
+  std::vector<PinPlan> pins;                       // of those that match a frame the first one holds
   std::optional<Duration> reroute_after;  // a cable's last change; none: switches only avoid their own dead cables
   std::vector<traffic::Spec> traffic;
 };
@@ -70,8 +88,13 @@ class EmulatedNetwork {
   void from_ghost(Frame& frame, GhostId from, std::optional<GhostId> to, Instant now) noexcept;
   /// A MAC control frame of kind pfc or pause from the real node: what the switch does with it.
   void pause_from_node(const Frame& frame, Instant now) noexcept;
-  /// The cable carries nothing until then; a time in the past: it is up.
-  void take_cable_down(std::uint32_t cable, Instant until, Instant now) noexcept;
+  /// The link carries nothing until then; a time in the past: it is up.
+  void take_link_down(switching::LinkId link, Instant until, Instant now) noexcept;
+  /// In place of a storm that blows. nullopt: it ends.
+  void set_storm(const std::optional<StormPlan>& storm, Instant now) noexcept;
+  /// The ghost receives slowly from now on, or, with nullopt, as fast as it can.
+  void set_receiver(GhostId ghost, const std::optional<SlowPlan>& slow, Instant now);
+  [[nodiscard]] traffic::Engine& traffic() noexcept;
   /// The buffers of these switches; 0: the size that they were made with.
   void resize_buffers(const std::vector<std::uint32_t>& switches, std::uint64_t size_bytes) noexcept;
   /// Frames that wait go back to `pool`.

@@ -377,7 +377,7 @@ class Shard::State final : public EmulatedNetwork::User,
   }
   static events::Connection connection_of(const rdma::Qp& qp) noexcept {
     const rdma::QpAttr& attr = qp.attr();
-    return {qp.ghost(), qp.number(), attr.qpn, attr.dest_qpn, attr.rq_psn, attr.sq_psn};
+    return {qp.ghost(), qp.number(), attr.qpn, attr.dest_qpn, attr.rq_psn, attr.sq_psn, attr.edge};
   }
   void on_connected(const rdma::Qp& qp) override {
     rate_tracer_.on_connected(qp);
@@ -423,7 +423,7 @@ class Shard::State final : public EmulatedNetwork::User,
                             }
                           },
                           [&](const fabric::RateChange& change) { change_rate(failure, change.rate, change.rate); },
-                          [&](const fabric::CableFailure& cut) { take_cables_down(cut.cables, until, now); },
+                          [&](const fabric::CableFailure& cut) { take_links_down(cut.links, until, now); },
                           [&](const fabric::BufferChange& change) {
                             network_->resize_buffers(change.switches, change.size_bytes);
                           }},
@@ -442,7 +442,7 @@ class Shard::State final : public EmulatedNetwork::User,
                           [&](const fabric::RateChange&) {
                             change_rate(failure, plan_.profile.from_node.rate, plan_.profile.to_node.rate);
                           },
-                          [&](const fabric::CableFailure& cut) { take_cables_down(cut.cables, now, now); },
+                          [&](const fabric::CableFailure& cut) { take_links_down(cut.links, now, now); },
                           [&](const fabric::BufferChange& change) { network_->resize_buffers(change.switches, 0); }},
                failure.what);
   }
@@ -458,9 +458,9 @@ class Shard::State final : public EmulatedNetwork::User,
       neighbours_.announce(ghost, now);
     }
   }
-  void take_cables_down(const std::vector<std::uint32_t>& cables, Instant until, Instant now) noexcept {
-    for (const std::uint32_t cable : cables) {
-      network_->take_cable_down(cable, until, now);
+  void take_links_down(const std::vector<switching::LinkId>& links, Instant until, Instant now) noexcept {
+    for (const switching::LinkId link : links) {
+      network_->take_link_down(link, until, now);
     }
   }
   void change_rate(const fabric::Failure& failure, const fabric::RateSpec& from_node,
@@ -653,10 +653,11 @@ void Shard::replace_profile(const fabric::ProfileSpec& profile, Instant now) {
 void Shard::take_down(Instant until, bool from_node, bool to_node) noexcept {
   state_->take_down(until, from_node, to_node);
 }
-void Shard::take_cables_down(const std::vector<std::uint32_t>& cables, Instant until, Instant now) noexcept {
-  state_->take_cables_down(cables, until, now);
+void Shard::take_links_down(const std::vector<switching::LinkId>& links, Instant until, Instant now) noexcept {
+  state_->take_links_down(links, until, now);
 }
 const EmulatedNetwork* Shard::network() const noexcept { return state_->network_.get(); }
+EmulatedNetwork* Shard::network() noexcept { return state_->network_.get(); }
 const events::Table* Shard::events() const noexcept { return state_->events_.get(); }
 const traffic::Engine* Shard::traffic() const noexcept {
   return state_->network_ ? &state_->network_->traffic() : nullptr;

@@ -80,8 +80,8 @@ class Shard {
   void replace_profile(const fabric::ProfileSpec& profile, Instant now);
   /// The link to the real node is down until then; a time in the past: up.
   void take_down(Instant until, bool from_node = true, bool to_node = true) noexcept;
-  /// The same of cables of the emulated network, which must be there.
-  void take_cables_down(const std::vector<std::uint32_t>& cables, Instant until, Instant now) noexcept;
+  /// The same of links of the emulated network, which must be there.
+  void take_links_down(const std::vector<switching::LinkId>& links, Instant until, Instant now) noexcept;
   /// Background traffic; nullptr without a network.
   [[nodiscard]] const traffic::Engine* traffic() const noexcept;
   /// What the rates of the ghosts' queue pairs do.
@@ -91,6 +91,7 @@ class Shard {
   [[nodiscard]] const events::Table* events() const noexcept;
   /// nullptr: the ghosts are at the other end of the port's cable.
   [[nodiscard]] const EmulatedNetwork* network() const noexcept;
+  [[nodiscard]] EmulatedNetwork* network() noexcept;
   [[nodiscard]] rdma::Transport& transport() noexcept;
   [[nodiscard]] rdma::Cm& cm() noexcept;
   [[nodiscard]] const ghost::Directory& directory() const noexcept;

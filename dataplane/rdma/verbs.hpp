@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/ids.hpp"
+#include "base/rank_edge.hpp"
 #include "base/units.hpp"
 #include "wire/opcode.hpp"
 #include "wire/path.hpp"
@@ -129,6 +130,7 @@ struct QpAttr {
   bool report_writes = false;                   // call QpUser::on_write
   bool adopt_peer = false;          // `type` and `path_mtu` are guesses: the first packet that arrives tells
   bool end_to_end_credits = false;  // tell the peer how many receives are posted (9.7.7.2)
+  std::optional<RankEdge> edge{};   // what it is to its user: for events and reports
 };
 
 class Qp;

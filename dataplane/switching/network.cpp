@@ -59,7 +59,7 @@ void Network::attach(HostId host, Receiver& receiver) {
   host_links_[host].down->connect(receiver, 0, host_links_[host].spec.propagation, Duration::zero());
 }
 
-void Network::pin(std::uint32_t flow, HostId destination, SwitchId at, PortIndex port) {
+void Network::pin(std::uint64_t flow, HostId destination, SwitchId at, PortIndex port) {
   pins_.push_back({flow, destination, at, port});
   switches_[at]->pin(flow, destination, port);
 }

@@ -29,14 +29,16 @@ class Network {
   /// Into the network.
   [[nodiscard]] Link& uplink(HostId host) noexcept { return *host_links_[host].up; }
   [[nodiscard]] BitRate host_rate(HostId host) const noexcept { return host_links_[host].spec.rate; }
-  void pin(std::uint32_t flow, HostId destination, SwitchId at, PortIndex port);
+  /// See Routes::pin.
+  void pin(std::uint64_t flow, HostId destination, SwitchId at, PortIndex port);
   /// Routes around the cables that are down, as a routing protocol would in the end; until then a switch only avoids
   /// its own dead links. Cold; pins stay.
   void reroute();
   /// Both directions; for a half-open cable see link().
   void set_cable_up(std::uint32_t cable, bool up, Instant now) noexcept;
+  [[nodiscard]] Link& link(LinkId id) noexcept { return *links_[id]; }
   /// `from_a`: the direction from end a of the cable to end b.
-  [[nodiscard]] Link& link(std::uint32_t cable, bool from_a) noexcept { return *links_[2 * cable + (from_a ? 0 : 1)]; }
+  [[nodiscard]] Link& link(std::uint32_t cable, bool from_a) noexcept { return link(link_of(cable, from_a)); }
 
   [[nodiscard]] const Topology& topology() const noexcept { return topology_; }
   [[nodiscard]] Switch& at(SwitchId s) noexcept { return *switches_[s]; }
@@ -57,7 +59,7 @@ class Network {
   };
 
   struct PinAt {
-    std::uint32_t flow;
+    std::uint64_t flow;
     HostId destination;
     SwitchId at;
     PortIndex port;
@@ -68,7 +70,7 @@ class Network {
   PathSpec paths_;
   std::vector<std::uint64_t> ecmp_seeds_;
   std::vector<PinAt> pins_;
-  std::vector<std::unique_ptr<Link>> links_;  // [cable][direction]
+  std::vector<std::unique_ptr<Link>> links_;  // by LinkId
   std::vector<HostLinks> host_links_;
   std::vector<std::vector<Peer>> peers_;
   std::vector<std::unique_ptr<Switch>> switches_;

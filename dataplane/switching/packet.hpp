@@ -42,6 +42,11 @@ struct Packet : TimerNode {
   std::uint8_t priority = 0;  // below `priorities`
   Ecn ecn = Ecn::not_ect;     // a switch turns ECT into CE
   PortIndex ingress = 0;      // of the switch that holds it
+  std::uint32_t pin = 0;      // which pins it follows, where those do not know it by its flow; 0: none
+
+  /// What pins know it by.
+  [[nodiscard]] std::uint64_t pinned_as() const noexcept { return pin != 0 ? pin_key(pin) : flow; }
+  [[nodiscard]] static constexpr std::uint64_t pin_key(std::uint32_t pin) noexcept { return std::uint64_t{pin} << 32U; }
 };
 
 using PacketList = List<Packet>;

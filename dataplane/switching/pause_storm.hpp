@@ -44,8 +44,11 @@ class PauseStorm final : private TimerClient {
     ends_at_ = now + spec.duration;
     wheel_->arm(timer_, now);
   }
+  /// Whether it has been started and is not over.
+  [[nodiscard]] bool blows(Instant now) const noexcept { return now < ends_at_; }
   void stop(Instant now) noexcept {
     wheel_->cancel(timer_);
+    ends_at_ = now;
     PauseFrame resume = frame_;
     resume.quanta.fill(0);
     out_->send_pause(resume, now);

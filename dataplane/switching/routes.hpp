@@ -40,8 +40,8 @@ class Routes {
     ports_.insert(ports_.end(), ports.begin(), ports.end());
     first_.at(++filled_) = static_cast<std::uint32_t>(ports_.size());
   }
-  /// `flow` to `destination` takes `port`, whatever the choice.
-  void pin(std::uint32_t flow, HostId destination, PortIndex port) {
+  /// What is `flow` to `destination` takes `port`, whatever the choice: see Packet::pinned_as.
+  void pin(std::uint64_t flow, HostId destination, PortIndex port) {
     const Pin pin{flow, destination, port};
     pins_.insert(std::upper_bound(pins_.begin(), pins_.end(), pin), pin);
   }
@@ -58,7 +58,7 @@ class Routes {
       return no_port;
     }
     if (!pins_.empty()) {
-      const Pin wanted{packet.flow, packet.destination, no_port};
+      const Pin wanted{packet.pinned_as(), packet.destination, no_port};
       const auto at = std::lower_bound(pins_.begin(), pins_.end(), wanted);
       if (at != pins_.end() && !(wanted < *at)) {
         return at->port;
@@ -104,7 +104,7 @@ class Routes {
 
  private:
   struct Pin {
-    std::uint32_t flow;
+    std::uint64_t flow;
     HostId destination;
     PortIndex port;
     friend bool operator<(const Pin& a, const Pin& b) {

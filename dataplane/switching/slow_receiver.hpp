@@ -72,6 +72,23 @@ class SlowReceiver final : private TimerClient {
     return true;
   }
 
+  /// It is slow no more: what it holds comes out now, and nothing is paused.
+  void stop(Instant now) noexcept {
+    wheel_->cancel(timer_);
+    held_ = 0;
+    bytes_.fill(0);
+    for (unsigned p = 0; p < priorities; ++p) {
+      if (pfc_.pausing(p)) {
+        pfc_.resume(p, now);
+      }
+    }
+    while (Packet* packet = packets_.pop_front()) {
+      ++counters_.drained_packets;
+      counters_.drained_bytes += packet->size;
+      owner_->on_drained(*packet, now);
+    }
+  }
+
   [[nodiscard]] const SlowReceiverCounters& counters() const noexcept { return counters_; }
   [[nodiscard]] std::uint64_t pauses() const noexcept { return pfc_.xoffs(); }
 

@@ -75,7 +75,7 @@ class Switch final : public Receiver, private EgressPort::Owner, private PfcWatc
   void set_routes(Routes routes) { routes_ = std::move(routes); }
   void resize_buffer(std::uint64_t size_bytes) noexcept { buffer_.resize(size_bytes); }
   /// See Routes::pin. Cold.
-  void pin(std::uint32_t flow, HostId destination, PortIndex port) { routes_.pin(flow, destination, port); }
+  void pin(std::uint64_t flow, HostId destination, PortIndex port) { routes_.pin(flow, destination, port); }
 
   [[nodiscard]] PortIndex ports() const noexcept { return static_cast<PortIndex>(ports_.size()); }
   [[nodiscard]] EgressPort& port(PortIndex i) noexcept { return ports_[i]->out; }

@@ -40,6 +40,19 @@ struct Topology {
   void connect(SwitchId a, SwitchId b, const CableSpec& spec);
 };
 
+/// A direction of a cable: twice its number, and one more for what end b sends.
+using LinkId = std::uint32_t;
+[[nodiscard]] constexpr LinkId link_of(std::uint32_t cable, bool from_a) noexcept {
+  return 2 * cable + (from_a ? 0 : 1);
+}
+[[nodiscard]] inline const Topology::End& sender(const Topology& topology, LinkId link) {
+  const Topology::Cable& cable = topology.cables[link / 2];
+  return link % 2 == 0 ? cable.a : cable.b;
+}
+[[nodiscard]] inline const Topology::End& receiver(const Topology& topology, LinkId link) {
+  return sender(topology, link ^ 1U);
+}
+
 /// One switch.
 [[nodiscard]] Topology rack(std::uint32_t hosts, const CableSpec& cable);
 

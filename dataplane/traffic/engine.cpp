@@ -32,29 +32,40 @@ double mean_line_bytes(const Sizes& sizes, std::uint32_t packet_bytes) {
 }
 
 Engine::Engine(std::vector<Spec> specs, Wheel& wheel, Carrier& carrier, const Rng& rng)
-    : wheel_(wheel), carrier_(carrier) {
-  std::uint32_t flows = 0;
+    : wheel_(wheel), carrier_(carrier), rng_(rng) {
   for (Spec& spec : specs) {
-    flows += spec.flows_max;
-    Rng own = rng.fork(spec.name);
-    auto& generator = *generators_.emplace_back(std::make_unique<Generator>(std::move(spec), own));
-    const Spec& s = generator.spec;
-    generator.mean_gap_ps =
-        mean_line_bytes(s.sizes, s.packet_bytes) * 8e12 / static_cast<double>(s.rate.bits_per_second);
-    if (s.pattern == Pattern::permutation) {
-      generator.partner = one_cycle(s.from, generator.rng);
-    }
-    generator.arrivals = std::vector<Arrival>(s.pattern == Pattern::incast ? 1 : s.from.size());
-    for (std::size_t i = 0; i < generator.arrivals.size(); ++i) {
-      generator.arrivals[i].of = &generator;
-      generator.arrivals[i].sender = i;
-      generator.arrivals[i].client = &arrival_timer_;
-    }
+    make(std::move(spec));
   }
-  flows_ = std::vector<Flow>(flows);
-  for (std::uint32_t i = flows; i-- > 0;) {
-    flows_[i].client = &flow_timer_;
-    free_.push_back(i);
+  make_room();
+}
+
+Engine::Generator& Engine::make(Spec spec) {
+  Rng own = rng_.fork(spec.name);
+  auto& generator = *generators_.emplace_back(std::make_unique<Generator>(std::move(spec), own));
+  const Spec& s = generator.spec;
+  generator.mean_gap_ps = mean_line_bytes(s.sizes, s.packet_bytes) * 8e12 / static_cast<double>(s.rate.bits_per_second);
+  if (s.pattern == Pattern::permutation) {
+    generator.partner = one_cycle(s.from, generator.rng);
+  }
+  generator.arrivals = std::vector<Arrival>(s.pattern == Pattern::incast ? 1 : s.from.size());
+  for (std::size_t i = 0; i < generator.arrivals.size(); ++i) {
+    generator.arrivals[i].of = &generator;
+    generator.arrivals[i].sender = i;
+    generator.arrivals[i].client = &arrival_timer_;
+  }
+  return generator;
+}
+
+void Engine::make_room() {
+  std::size_t needed = 0;
+  for (const auto& generator : generators_) {
+    needed += generator->stopped ? generator->under_way : generator->spec.flows_max;
+  }
+  while (flows_.size() < needed) {
+    Flow& flow = flows_.emplace_back();
+    flow.client = &flow_timer_;
+    flow.index = static_cast<std::uint32_t>(flows_.size() - 1);
+    free_.push_back(flow.index);
   }
 }
 
@@ -71,13 +82,45 @@ Engine::~Engine() {
 
 void Engine::start(Instant now) {
   for (const auto& generator : generators_) {
-    generator->begins = now + generator->spec.start;
-    generator->ends =
-        generator->spec.lasts == Duration::zero() ? Instant::never() : generator->begins + generator->spec.lasts;
-    for (Arrival& arrival : generator->arrivals) {
-      plan_next(arrival, generator->begins);
-    }
+    begin(*generator, now);
   }
+}
+
+void Engine::begin(Generator& generator, Instant now) {
+  generator.begins = now + generator.spec.start;
+  generator.ends =
+      generator.spec.lasts == Duration::zero() ? Instant::never() : generator.begins + generator.spec.lasts;
+  for (Arrival& arrival : generator.arrivals) {
+    plan_next(arrival, generator.begins);
+  }
+}
+
+bool Engine::add(Spec spec, Instant now) {
+  std::erase_if(generators_,
+                [&](const auto& g) { return g->spec.name == spec.name && now >= g->ends && g->under_way == 0; });
+  const auto same = [&](const auto& g) { return g->spec.name == spec.name && now < g->ends; };
+  if (generators_.size() == generators_max || std::any_of(generators_.begin(), generators_.end(), same)) {
+    return false;
+  }
+  Generator& generator = make(std::move(spec));
+  make_room();
+  begin(generator, now);
+  return true;
+}
+
+bool Engine::stop(std::string_view name, Instant now) noexcept {
+  const auto runs = [&](const auto& g) { return g->spec.name == name && !g->stopped && now < g->ends; };
+  const auto found = std::find_if(generators_.begin(), generators_.end(), runs);
+  if (found == generators_.end()) {
+    return false;
+  }
+  Generator& generator = **found;
+  generator.stopped = true;
+  generator.ends = now;
+  for (Arrival& arrival : generator.arrivals) {
+    wheel_.cancel(arrival);
+  }
+  return true;
 }
 
 Duration Engine::active(std::size_t generator, Instant now) const noexcept {
@@ -276,11 +319,11 @@ void Engine::end_if_over(Flow& flow, Instant now) noexcept {
   wheel_.cancel(flow);
   ++flow.generation;
   --generator.under_way;
-  free_.push_back(static_cast<std::uint32_t>(&flow - flows_.data()));
+  free_.push_back(flow.index);
 }
 
 Reference Engine::reference_to(const Flow& flow, bool notification) const noexcept {
-  return {static_cast<std::uint32_t>(&flow - flows_.data()), flow.generation, notification};
+  return {flow.index, flow.generation, notification};
 }
 
 }  // namespace nbx::traffic

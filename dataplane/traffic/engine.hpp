@@ -2,8 +2,10 @@
 // are over when the last has come. Who owns the network carries them and says what became of each.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "base/rng.hpp"
@@ -72,6 +74,12 @@ class Engine {
   /// The times of the specs count from `now`.
   void start(Instant now);
 
+  // Cold, while it runs.
+  /// One more; its times count from `now`. False: one of that name is at work, or as many as there may be are.
+  bool add(Spec spec, Instant now);
+  /// No flow of the generator begins any more. False: there is none of that name that is not over.
+  bool stop(std::string_view name, Instant now) noexcept;
+
   // What became of a packet.
   /// Its last bit has left its port.
   void on_departed(const Reference& reference, Instant now) noexcept;
@@ -82,6 +90,7 @@ class Engine {
   [[nodiscard]] std::size_t size() const noexcept { return generators_.size(); }
   [[nodiscard]] const Spec& spec(std::size_t generator) const noexcept { return generators_[generator]->spec; }
   [[nodiscard]] const Stats& stats(std::size_t generator) const noexcept { return generators_[generator]->stats; }
+  static constexpr std::size_t generators_max = 1024;
   /// How long a generator has been at work.
   [[nodiscard]] Duration active(std::size_t generator, Instant now) const noexcept;
 
@@ -90,6 +99,7 @@ class Engine {
   /// A flow under way, or the place for one.
   struct Flow : TimerNode {
     Generator* of = nullptr;
+    std::uint32_t index = 0;
     std::uint32_t generation = 0;
     switching::HostId from = 0;
     switching::HostId to = 0;
@@ -121,6 +131,7 @@ class Engine {
     std::vector<switching::HostId> partner;  // by sender; of fixed patterns
     std::vector<Arrival> arrivals;
     std::uint32_t under_way = 0;
+    bool stopped = false;
   };
 
   struct ArrivalTimer final : TimerClient {
@@ -138,6 +149,10 @@ class Engine {
     Engine& engine;
   };
 
+  Generator& make(Spec spec);
+  void begin(Generator& generator, Instant now);
+  /// Places for the flows of all that run, beside those that are under way of others.
+  void make_room();
   void on_arrival(Arrival& arrival) noexcept;
   void plan_next(Arrival& arrival, Instant after) noexcept;
   [[nodiscard]] switching::HostId choose_receiver(Generator& generator, std::size_t sender) noexcept;
@@ -149,8 +164,9 @@ class Engine {
 
   Wheel& wheel_;
   Carrier& carrier_;
+  Rng rng_;
   std::vector<std::unique_ptr<Generator>> generators_;
-  std::vector<Flow> flows_;  // never grows: timers and references point into it
+  std::deque<Flow> flows_;  // stay where they are: timers and references point to them
   std::vector<std::uint32_t> free_;
   ArrivalTimer arrival_timer_{*this};
   FlowTimer flow_timer_{*this};

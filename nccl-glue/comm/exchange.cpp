@@ -56,14 +56,23 @@ void Comm::State::on_records(std::int32_t ghost, SendHeader header, ConstBytes r
   const auto add = [&](const ConnectRecord& record) { answer.insert(answer.end(), record.begin(), record.end()); };
   const GhostId id = spec_.ranks[static_cast<std::size_t>(ghost)].ghost;
   const bool collective = graph != point_to_point;
+  const auto named = [&](std::uint8_t channel, bool to_real) {
+    NetConfig out = spec_.net;
+    out.edge = RankEdge{.from = static_cast<std::uint32_t>(to_real ? ghost : real),
+                        .to = static_cast<std::uint32_t>(to_real ? real : ghost),
+                        .channel = channel,
+                        .send_recv = !collective};
+    return out;
+  };
   for (const std::uint8_t channel : *receiving) {
     NetHandle handle{};
-    const NetId net = around_.net.listen(id, spec_.net, around_.user->net_user(*self_), handle);
+    const NetId net = around_.net.listen(id, named(channel, false), around_.user->net_user(*self_), handle);
     around_.user->on_edge(*self_, {ghost, real, false, collective, channel, net}, now);
     add(receive_record(handle));
   }
   for (std::size_t i = 0; i < handles.size(); ++i) {
-    const NetId net = around_.net.connect(id, spec_.net, handles[i], around_.user->net_user(*self_), now);
+    const NetId net =
+        around_.net.connect(id, named((*sending)[i], true), handles[i], around_.user->net_user(*self_), now);
     around_.user->on_edge(*self_, {ghost, real, true, collective, (*sending)[i], net}, now);
     add(send_record(ghost));
   }

@@ -278,6 +278,7 @@ bool Connection::create_qps(std::size_t count, std::uint8_t access, bool report_
   attr.max_dest_rd_atomic = 1;
   attr.max_send_wr = send_queue_depth;
   attr.max_recv_wr = receive_queue_depth;
+  attr.edge = config_.edge;
   for (std::size_t i = 0; i < count; ++i) {
     rdma::Qp* made = context_.transport.create_qp(context_.ghost, attr, *this);
     if (made == nullptr) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/rank_edge.hpp"
 #include "ghost/personality.hpp"
 #include "nccl-glue/wire/version.hpp"
 
@@ -32,6 +33,7 @@ struct NetConfig {
   std::uint8_t traffic_class = 0;                    // NCCL_IB_TC: a sender's rules both ends
   std::uint8_t service_level = 0;                    // NCCL_IB_SL, likewise
   std::optional<std::uint8_t> fifo_traffic_class{};  // NCCL_IB_FIFO_TC: of what a receiver sends
+  std::optional<RankEdge> edge{};                    // what its queue pairs are called
 };
 
 /// Memory of a ghost that a message lies in: part of a region of its MemoryTable.

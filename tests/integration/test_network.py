@@ -106,6 +106,80 @@ def test_cables_go_down_and_come_up_by_command(nbxd):
     assert wrong.returncode == 1 and "there is no cable 'leaf1-spine2'" in wrong.stderr
 
 
+def test_a_cable_is_half_open(nbxd):
+    counters = lambda: nbxd.ask("counters")  # noqa: E731
+    assert answers("10.77.0.2") == 3
+    before = counters()["icmp_echoes_answered"]
+    nbxd.nbx("link", "down", "p0", "--cable", "near->leaf0")
+    assert answers("10.77.0.2") == 0
+    assert counters()["icmp_echoes_answered"] > before, "the questions come, the answers are lost"
+    assert counters()["network_link_down"] == counters()["icmp_echoes_answered"] - before
+    nbxd.nbx("link", "up", "p0", "--cable", "near-leaf0")
+    nbxd.nbx("link", "down", "p0", "--cable", "leaf0->near")
+    before = counters()["icmp_echoes_answered"]
+    assert answers("10.77.0.2") == 0 and counters()["icmp_echoes_answered"] == before, "no question comes"
+    nbxd.nbx("link", "up", "p0", "--cable", "leaf0->near")
+    assert answers("10.77.0.2") == 3
+    wrong = nbxd.nbx("link", "down", "p0", "--cable", "leaf0->naer", check=False)
+    assert wrong.returncode == 1 and "did you mean 'leaf0->near'?" in wrong.stderr
+    wrong = nbxd.nbx("link", "down", "p0", "--cable", "leaf0-near", "--direction", "to_node", check=False)
+    assert wrong.returncode == 1 and "leaf0->spine1" in wrong.stderr
+
+
+def test_storms_slow_receivers_and_traffic_by_command(nbxd):
+    nbxd.nbx("storm", "start", "p0", "priorities=3", "duration=20ms")
+    time.sleep(0.2)
+    stormed = nbxd.ask("counters")["tx_pfc_frames"]
+    assert stormed > 100, "a pause each 168 us"
+    time.sleep(0.1)
+    assert nbxd.ask("counters")["tx_pfc_frames"] == stormed, "over"
+    nbxd.nbx("storm", "start", "p0", "priorities=[3,4]", "duration=10s")
+    nbxd.nbx("storm", "stop", "p0")
+    assert shortest_ms("10.77.0.2") < 100
+    nbxd.nbx("slow-receiver", "start", "p0", "ghosts=near", "drain=8kb/s", "lasts=30s")
+    assert shortest_ms("10.77.0.2") > 90, "98 bytes of a ping, a byte in a millisecond"
+    nbxd.nbx("slow-receiver", "stop", "p0", "near")
+    assert shortest_ms("10.77.0.2") < 50
+    nbxd.nbx("traffic", "start", "p0", "name=x", "pattern=one_to_one", "from=near", "to=far", "load=0.1%",
+             "sizes.constant=10kB")
+    again = nbxd.nbx("traffic", "start", "p0", "name=x", "pattern=one_to_one", "from=near", "to=far", "load=0.1%",
+                     "sizes.constant=10kB", check=False)
+    assert again.returncode == 1 and "stop it first" in again.stderr
+    time.sleep(0.5)
+    nbxd.nbx("traffic", "stop", "p0", "x")
+    (row,) = nbxd.ask("traffic")["traffic"]
+    assert row["name"] == "x" and row["completed"] > 10
+    for words, why in [(["storm", "start", "p0", "priorities=3"], "needs 'duration'"),
+                       (["storm", "start", "p0", "priorities=3", "duration=2min"], "at most "),
+                       (["slow-receiver", "start", "p0", "ghosts=near", "drain=1Gb/s"], "'lasts' is needed"),
+                       (["slow-receiver", "start", "p0", "ghosts=naer", "drain=1Gb/s", "lasts=1s"], "'near'"),
+                       (["slow-receiver", "stop", "p0", "nobody"], "no ghost 'nobody'"),
+                       (["traffic", "start", "p0", "name=y", "pattern=incest", "sizes.constant=1kB", "load=1%"],
+                        "'incast'"),
+                       (["traffic", "stop", "p0", "x"], "no traffic 'x' is at work")]:
+        refused = nbxd.nbx(*words, check=False)
+        assert refused.returncode == 1 and why in refused.stderr, refused.stderr
+
+
+def test_keys_of_one_command_are_set_together(nbxd):
+    nbxd.nbx("set", "p0", "to_node.rate.queue=2MiB", "to_node.rate.limit=1Gb/s")
+    refused = nbxd.nbx("set", "p0", "to_node.rate.queue=2MiB", "from_node.loss=1%", "from_node.lost=1%", check=False)
+    assert refused.returncode == 1 and "needs 'limit'" in refused.stderr and "'loss'" in refused.stderr
+    assert answers("10.77.0.2") == 3
+
+
+@pytest.mark.parametrize("announce", [True, False])
+def test_a_ghost_comes_back_with_another_address(nbxd, announce):
+    """Its GID is made of it: a RoCEv2 GID is the address (A17.4.6)."""
+    assert answers("10.77.0.2") == 3
+    nbxd.nbx("set", "p0", "failures=[{at: 0s, for: 300ms, ghosts_down: near, back_as: {addresses: 10.77.0.22/24, "
+             f"announce: {str(announce).lower()}}}}}]")
+    time.sleep(1.5)
+    assert answers("10.77.0.2") == 0, "nobody has the old one any more"
+    assert answers("10.77.0.22") == 3
+    assert neighbour("10.77.0.22") == nbxd.ask("ghosts")["ghosts"][0]["mac"]
+
+
 @pytest.mark.parametrize("announce", [True, False])
 def test_a_ghost_comes_back_with_another_mac(nbxd, announce):
     assert answers("10.77.0.2") == 3

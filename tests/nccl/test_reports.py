@@ -111,8 +111,8 @@ def test_steps_are_recognised(tmp_path):
         assert "steps:" in text and "recovery" in text
 
 
-def job_under_way(place, **environment):
-    job = place.begin("collective_test", "--ranks", 2, "--real", 0, "--op", "allreduce", "--count", 1000, "--iters",
+def job_under_way(place, ranks=2, **environment):
+    job = place.begin("collective_test", "--ranks", ranks, "--real", 0, "--op", "allreduce", "--count", 1000, "--iters",
                       1000000, NCCL_DEBUG="WARN", **environment)
     while not place.ask("nccl")["operations"]:
         assert job.poll() is None
@@ -166,3 +166,26 @@ def test_error_12_shows_the_lost_packets(tmp_path):
     (flow,) = [flow for flow in seen["flows"] if flow["dest_qpn"] == lost["first"]["dest_qpn"]
                and flow["treatment"]["dropped"]]
     assert flow["retransmissions"] >= 3
+
+
+def test_an_event_on_an_edge_between_ranks(tmp_path):
+    """Rank 0 is real: the third packet with data that it sends to rank 1 on channel 0, and no other, is lost."""
+    lose = ("events: [{name: third, direction: from_node, do: drop, "
+            "match: {nccl: {from: 0, to: 1, channel: 0}, class: data, nth: 3}}]")
+    with ghosts(tmp_path, 3, profile=lose) as place:
+        job = job_under_way(place, 3, NCCL_MIN_NCHANNELS=2, NCCL_MAX_NCHANNELS=2, NCCL_ALGO="Ring")
+        edges = {(qp["ghost"], qp["qpn"]): qp["nccl"] for qp in place.ask("qps")["qps"]}
+        deadline = time.monotonic() + 20
+        while not place.ask("events")["firings"]:
+            assert job.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        place.kill_node()
+        job.wait()
+        (fired,) = place.ask("events")["firings"]
+        place.stop()
+    ring = {"0->1 channel 0", "0->1 channel 1", "2->0 channel 0", "2->0 channel 1"}
+    assert ring <= set(edges.values()) and len(set(edges.values())) == len(edges), "and those of trees"
+    assert edges[fired["ghost"], fired["dest_qpn"]] == "0->1 channel 0" and "write" in fired["opcode"].lower()
+    seen = json.loads(call(BIN / "nbx", "inspect", "--qps", 0, "--json", place.capture).stdout)
+    dropped = [flow["dest_qpn"] for flow in seen["flows"] if flow["treatment"]["dropped"]]
+    assert dropped == [fired["dest_qpn"]]

@@ -122,6 +122,37 @@ TEST_F(Events, psns_are_counted_from_the_first_of_the_connection) {
   EXPECT_FALSE(dropped(ack_of_2));
 }
 
+TEST_F(Events, edges_between_ranks) {
+  load({{.match = {.edge = EdgeMatch{.from = 0, .to = 1, .channel = 2, .send_recv = false}, .nth = {2}}},
+        {.direction = Direction::to_node, .match = {.edge = EdgeMatch{.to = 1}}},
+        {.match = {.edge = EdgeMatch{.send_recv = true}}}});
+  const auto bind = [&](std::uint32_t qpn, std::optional<RankEdge> edge) {
+    Connection connection = first_qp;
+    connection.qpn = Qpn{qpn};
+    connection.peer_qpn = Qpn{qpn + 0x100};
+    connection.edge = edge;
+    table->bind(connection);
+  };
+  bind(0x11, RankEdge{.from = 0, .to = 1, .channel = 2});
+  bind(0x12, RankEdge{.from = 0, .to = 1, .channel = 3});
+  bind(0x13, RankEdge{.from = 1, .to = 0, .channel = 2});
+  bind(0x14, RankEdge{.from = 0, .to = 1, .channel = 2, .send_recv = true});
+  bind(0x15, std::nullopt);
+  for (const std::uint32_t qpn : {0x12U, 0x13U, 0x15U, 0x11U}) {
+    EXPECT_FALSE(dropped({.qpn = Qpn{qpn}})) << qpn;
+  }
+  EXPECT_TRUE(dropped({.qpn = Qpn{0x11}})) << "the second of the edge";
+  EXPECT_TRUE(dropped({.qpn = Qpn{0x14}}));
+  const auto acknowledged = [&](std::uint32_t qpn) {
+    return !dropped({.qpn = Qpn{qpn}, .direction = Direction::to_node});
+  };
+  EXPECT_FALSE(acknowledged(0x111));
+  EXPECT_FALSE(acknowledged(0x112));
+  EXPECT_TRUE(acknowledged(0x113));
+  table->unbind(ghost0, Qpn{0x12});
+  EXPECT_TRUE(acknowledged(0x112));
+}
+
 TEST_F(Events, the_packets_of_a_message_and_no_others) {
   load({{.match = {.dest_qpn = Qpn{0x11}, .message = 2}}});
   EXPECT_FALSE(dropped({.psn = 0, .opcode = Opcode::rc_rdma_write_first}));

@@ -305,6 +305,49 @@ TEST(ShardNetwork, TheSwitchPausesTheNodeAndLosesNothing) {
   EXPECT_EQ(last.quanta[3].value(), 0) << "goes on";
 }
 
+constexpr unsigned flows = 32;
+/// How many of so many flows, each of one packet, come to the ghost.
+std::uint64_t arrivals(ShardRig& rig) {
+  const std::uint64_t before = rig.count(Drop::qp_unknown);
+  for (unsigned flow = 0; flow < flows; ++flow) {
+    rig.receive(roce_send(ghost_ip, Qpn{0x11}, 64, 0, static_cast<std::uint16_t>(0xc000 + flow)));
+  }
+  rig.run_for(1ms);
+  return rig.count(Drop::qp_unknown) - before;
+}
+
+TEST(ShardNetwork, AStormIsStartedAndStoppedWhileItRuns) {
+  ShardRig rig(plan_with_switch(BitRate::gbps(100), BitRate::gbps(100)));
+  pipeline::EmulatedNetwork& network = *rig.shard().network();
+  network.set_storm(std::nullopt, rig.now());
+  rig.run_for(1ms);
+  EXPECT_TRUE(rig.take_sent().empty()) << "none blows";
+  network.set_storm(pipeline::StormPlan{.pauses = {.class_enable = 8, .period = 100us, .duration = 1ms}}, rig.now());
+  rig.run_for(250us);
+  EXPECT_EQ(rig.take_sent().size(), 3U);
+  network.set_storm(std::nullopt, rig.now());
+  rig.run_for(5ms);
+  EXPECT_EQ(rig.take_sent().size(), 1U) << "the resume";
+  network.set_storm(pipeline::StormPlan{.pauses = {.class_enable = 8, .period = 100us, .duration = 1ms}}, rig.now());
+  rig.run_for(5ms);
+  EXPECT_EQ(rig.take_sent().size(), 11U) << "ends by itself, with a resume";
+}
+
+TEST(ShardNetwork, AReceiverIsSlowForATime) {
+  ShardRig rig(plan_with_switch(BitRate::gbps(100), BitRate::gbps(100)));
+  const pipeline::SlowPlan slow{
+      .spec = {.drain = BitRate{8'000'000}, .buffer_bytes = 1U << 20U, .xoff_bytes = 1U << 19U}, .lasts = 10ms};
+  rig.shard().network()->set_receiver(GhostId{0}, slow, rig.now());
+  EXPECT_EQ(arrivals(rig), 1ms / 122us) << "frames of 122 bytes, a byte in a microsecond";
+  rig.run_for(9ms);
+  EXPECT_EQ(rig.count(Drop::qp_unknown), flows) << "what it held came at the end";
+  EXPECT_EQ(arrivals(rig), flows);
+  rig.shard().network()->set_receiver(GhostId{0}, slow, rig.now());
+  EXPECT_LT(arrivals(rig), flows);
+  rig.shard().network()->set_receiver(GhostId{0}, std::nullopt, rig.now());
+  EXPECT_EQ(rig.count(Drop::qp_unknown), 3 * flows);
+}
+
 TEST(ShardNetwork, TheRampDropsWhatIsNotEcnCapable) {
   for (const std::uint8_t ect : {0, 2}) {
     pipeline::ShardPlan plan = plan_with_switch(BitRate::gbps(100), BitRate::gbps(1));
@@ -460,29 +503,20 @@ pipeline::ShardPlan plan_with_spines(std::optional<Duration> reroute_after) {
   plan.network->reroute_after = reroute_after;
   return plan;
 }
-std::vector<std::uint32_t> cable_between(const pipeline::ShardPlan& plan, const std::string& a, const std::string& b) {
-  std::vector<std::uint32_t> out;
+/// Both directions.
+std::vector<switching::LinkId> cable_between(const pipeline::ShardPlan& plan, const std::string& a,
+                                             const std::string& b) {
+  std::vector<switching::LinkId> out;
   const switching::Topology& topology = plan.network->topology;
   for (std::uint32_t i = 0; i < topology.cables.size(); ++i) {
     const switching::Topology::Cable& cable = topology.cables[i];
     if (!cable.a.host && topology.switches[cable.a.index] == a && topology.switches[cable.b.index] == b) {
-      out.push_back(i);
+      out.insert(out.end(), {switching::link_of(i, true), switching::link_of(i, false)});
     }
   }
-  EXPECT_EQ(out.size(), 1U);
+  EXPECT_EQ(out.size(), 2U);
   return out;
 }
-constexpr unsigned flows = 32;
-/// How many of so many flows, each of one packet, come to the ghost.
-std::uint64_t arrivals(ShardRig& rig) {
-  const std::uint64_t before = rig.count(Drop::qp_unknown);
-  for (unsigned flow = 0; flow < flows; ++flow) {
-    rig.receive(roce_send(ghost_ip, Qpn{0x11}, 64, 0, static_cast<std::uint16_t>(0xc000 + flow)));
-  }
-  rig.run_for(1ms);
-  return rig.count(Drop::qp_unknown) - before;
-}
-
 TEST(ShardNetwork, ADeadCableFarAwayTakesItsFlowsUntilTheRoutesAreMadeAnew) {
   pipeline::ShardPlan plan = plan_with_spines(100ms);
   const auto cables = cable_between(plan, "leaf1", "spine0");
@@ -506,17 +540,64 @@ TEST(ShardNetwork, WithoutNewRoutesTheyAreLostUntilTheCableIsBack) {
   pipeline::ShardPlan plan = plan_with_spines(std::nullopt);
   const auto cables = cable_between(plan, "leaf1", "spine0");
   ShardRig rig(plan);
-  rig.shard().take_cables_down(cables, rig.now() + 1s, rig.now());
+  rig.shard().take_links_down(cables, rig.now() + 1s, rig.now());
   const std::uint64_t some = arrivals(rig);
   EXPECT_LT(some, flows);
   rig.run_until(Instant{} + 999ms - 1us);
   EXPECT_EQ(arrivals(rig), some);
   rig.run_until(Instant{} + 1s);
   EXPECT_EQ(arrivals(rig), flows);
-  rig.shard().take_cables_down(cables, Instant::never(), rig.now());
+  rig.shard().take_links_down(cables, Instant::never(), rig.now());
   EXPECT_EQ(arrivals(rig), some);
-  rig.shard().take_cables_down(cables, rig.now(), rig.now());
+  rig.shard().take_links_down(cables, rig.now(), rig.now());
   EXPECT_EQ(arrivals(rig), flows);
+}
+
+TEST(ShardNetwork, AHalfOpenCableCarriesTheOtherDirection) {
+  ShardRig rig(plan_with_switch(BitRate::gbps(100), BitRate::gbps(100)));
+  const switching::LinkId from_ghost = switching::link_of(1, true);
+  const switching::LinkId to_ghost = switching::link_of(1, false);
+  rig.shard().take_links_down({from_ghost}, Instant::never(), rig.now());
+  EXPECT_EQ(arrivals(rig), flows);
+  rig.receive(arp_request(node_mac, node_ip, ghost_ip));
+  rig.run_for(1ms);
+  EXPECT_TRUE(rig.take_sent().empty());
+  EXPECT_EQ(rig.count(Drop::network_link_down), 1U) << "the ghost's answer";
+  rig.shard().take_links_down({from_ghost}, rig.now(), rig.now());
+  rig.shard().take_links_down({to_ghost}, rig.now() + 2ms, rig.now());
+  EXPECT_EQ(arrivals(rig), 0U);
+  rig.receive(arp_request(node_mac, node_ip, ghost_ip));
+  rig.run_for(1ms);
+  EXPECT_EQ(rig.take_sent().size(), 1U);
+  EXPECT_EQ(arrivals(rig), flows) << "the time is over";
+}
+
+TEST(ShardNetwork, APinnedFlowTakesItsCable) {
+  for (const unsigned spine : {0U, 1U}) {
+    pipeline::ShardPlan plan = plan_with_spines(std::nullopt);
+    const auto cables = cable_between(plan, "leaf0", "spine" + std::to_string(spine));
+    const auto ports = switching::neighbours(plan.network->topology);
+    for (switching::PortIndex port = 0; port < ports[0].size(); ++port) {
+      if (ports[0][port].cable == cables[0] / 2) {
+        plan.network->pins = {{.from = 0, .to = 1, .source_port = std::nullopt, .hops = {{0, port}}}};
+      }
+    }
+    ASSERT_EQ(plan.network->pins.size(), 1U);
+    ShardRig rig(plan);
+    const auto beyond = cable_between(plan, "leaf1", "spine" + std::to_string(spine));
+    rig.shard().take_links_down(beyond, Instant::never(), rig.now());
+    EXPECT_EQ(arrivals(rig), 0U) << "every flow goes where the pin says";
+    rig.shard().take_links_down(beyond, rig.now(), rig.now());
+    const auto other = cable_between(plan, "leaf1", "spine" + std::to_string(1 - spine));
+    rig.shard().take_links_down(other, Instant::never(), rig.now());
+    EXPECT_EQ(arrivals(rig), flows) << "and none to the other spine";
+  }
+  pipeline::ShardPlan plan = plan_with_spines(std::nullopt);
+  plan.network->pins = {{.from = 0, .to = 1, .source_port = 0xc003, .hops = {{0, 2}}},
+                        {.from = 0, .to = 1, .source_port = std::nullopt, .hops = {{0, 1}}}};
+  ShardRig rig(plan);
+  rig.shard().take_links_down(cable_between(plan, "leaf1", "spine0"), Instant::never(), rig.now());
+  EXPECT_EQ(arrivals(rig), 1U) << "one flow has a pin of its own";
 }
 
 TEST(ShardNetwork, ABufferShrinksForATime) {

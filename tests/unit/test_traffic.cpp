@@ -200,6 +200,33 @@ TEST(Patterns, BeginsAndEndsAtItsTimes) {
   EXPECT_GT(notes.back().at, Instant{} + Duration{2900us});
 }
 
+TEST(Patterns, AreAddedAndStoppedWhileItRuns) {
+  Wheel wheel;
+  Notes carrier;
+  Engine engine({}, wheel, carrier, Rng{1});
+  engine.start(Instant{});
+  const auto run_until = [&](Instant end) {
+    while (wheel.next_deadline() <= end) {
+      const Instant now = wheel.next_deadline();
+      wheel.run(now);
+      carrier.deliver(engine, now);
+    }
+    return carrier.notes.size();
+  };
+  Spec spec = small_flows(Pattern::one_to_one, {1}, {2});
+  spec.name = "one";
+  EXPECT_TRUE(engine.add(spec, Instant{}));
+  EXPECT_FALSE(engine.add(spec, Instant{})) << "it is there";
+  const std::size_t first = run_until(Instant{} + 1ms);
+  EXPECT_GT(first, 0U);
+  EXPECT_TRUE(engine.stop("one", Instant{} + 1ms));
+  EXPECT_FALSE(engine.stop("one", Instant{} + 1ms));
+  EXPECT_EQ(run_until(Instant{} + 2ms), first);
+  EXPECT_TRUE(engine.add(spec, Instant{} + 2ms));
+  EXPECT_GT(run_until(Instant{} + 3ms), first);
+  EXPECT_EQ(engine.size(), 1U) << "it took the place of the one that was over";
+}
+
 TEST(Patterns, NextToNothingIsNothing) {
   Spec spec = small_flows(Pattern::one_to_one, {1}, {2});
   spec.sizes = ConstantSize{1ULL << 40U};
