@@ -123,6 +123,8 @@ void add_port(Json& doc, Emulator& emulator, EmulatedPort& port) {
     add_effects(doc["effects"], port, "to_node", profile.to_node, outcome->to_node);
     doc["delays"].push_back(with_place(port, "from_node", report::delay_json(outcome->from_node_delay)));
     doc["delays"].push_back(with_place(port, "to_node", report::delay_json(outcome->to_node_delay)));
+    doc["lateness"].push_back(with_place(port, "from_node", report::lateness_json(outcome->from_node_delay)));
+    doc["lateness"].push_back(with_place(port, "to_node", report::lateness_json(outcome->to_node_delay)));
     if (outcome->network) {
       doc["network"] = report::network_json(*outcome->network);
     }
@@ -139,6 +141,7 @@ Json report_json(Emulator& emulator) {
               {"ports", Json::array()},
               {"effects", Json::array()},
               {"delays", Json::array()},
+              {"lateness", Json::array()},
               {"counters", Json::object()},
               {"drops", Json::object()}};
   for (const auto& port : emulator.ports()) {

@@ -145,9 +145,17 @@ ordered_json delay_json(const fabric::DelayStats& stats) {
           {"asked_min_ns", ns(stats.asked_min)},
           {"asked_mean_ns", stats.asked_mean_ps / 1000.0},
           {"asked_max_ns", ns(stats.asked_max)},
-          {"late_frames", stats.late_frames},
-          {"late_median_ns", ns(stats.late_median)},
-          {"late_max_ns", ns(stats.late_max)}};
+          {"late_frames", stats.undisturbed.late_frames},
+          {"late_median_ns", ns(stats.undisturbed.median)},
+          {"late_p99_ns", ns(stats.undisturbed.p99)},
+          {"late_max_ns", ns(stats.undisturbed.max)},
+          {"interrupted_frames", stats.interrupted.frames},
+          {"interrupted_median_ns", ns(stats.interrupted.median)},
+          {"interrupted_max_ns", ns(stats.interrupted.max)}};
+}
+
+ordered_json lateness_json(const fabric::DelayStats& stats) {
+  return {{"undisturbed_ns", stats.undisturbed.histogram_ns}, {"interrupted_ns", stats.interrupted.histogram_ns}};
 }
 
 ordered_json firing_json(const events::Firing& firing, const std::string& event, const std::string& ghost) {
@@ -329,6 +337,9 @@ void print_text(std::ostream& out, const ordered_json& doc) {
   const bool nccl_alone = doc.contains("communicators");
   const ordered_json tables = nccl_alone ? nccl_tables(doc) : doc;
   for (const auto& [key, value] : tables.items()) {
+    if (key == "lateness") {
+      continue;  // a thousand numbers are for programs
+    }
     print_value(out, key, key == "nccl" ? nccl_tables(value) : value, "");
   }
 }

@@ -26,6 +26,8 @@ namespace nbx::report {
 [[nodiscard]] nlohmann::ordered_json counters_json(const Counters& counters);
 [[nodiscard]] nlohmann::ordered_json drops_json(const Counters& counters);
 [[nodiscard]] nlohmann::ordered_json delay_json(const fabric::DelayStats& stats);
+/// How late delayed frames were: [nanoseconds, frames], of all and of those due while the worker did not run.
+[[nodiscard]] nlohmann::ordered_json lateness_json(const fabric::DelayStats& stats);
 /// A packet that an event took; `ghost` is empty for transit.
 [[nodiscard]] nlohmann::ordered_json firing_json(const events::Firing& firing, const std::string& event,
                                                  const std::string& ghost);

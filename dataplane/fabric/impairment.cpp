@@ -20,35 +20,60 @@
 namespace nbx::fabric {
 namespace {
 
-class DelayAccount {
+class LatenessAccount {
  public:
-  void record(Duration asked, Duration late) noexcept {
-    asked_min_ = count_ == 0 ? asked : std::min(asked_min_, asked);
-    asked_max_ = std::max(asked_max_, asked);
-    asked_sum_ps_ += static_cast<std::uint64_t>(asked.count());
-    late_max_ = std::max(late_max_, late);
+  void record(Duration late) noexcept {
+    ++frames_;
     late_frames_ += late > Duration::zero() ? 1 : 0;
-    late_ns_.record(static_cast<std::uint64_t>(late.count()) / 1000);
-    ++count_;
+    max_ = std::max(max_, late);
+    ns_.record(static_cast<std::uint64_t>(late.count()) / 1000);
   }
-  [[nodiscard]] DelayStats stats() const {
-    DelayStats s;
-    s.frames = count_;
-    s.asked_min = asked_min_;
-    s.asked_max = asked_max_;
-    s.asked_mean_ps = count_ == 0 ? 0 : static_cast<double>(asked_sum_ps_) / static_cast<double>(count_);
-    s.late_frames = late_frames_;
-    s.late_median = std::chrono::nanoseconds{late_ns_.quantile(0.5)};
-    s.late_max = late_max_;
+  [[nodiscard]] Lateness stats() const {
+    Lateness s{.frames = frames_,
+               .late_frames = late_frames_,
+               .median = std::chrono::nanoseconds{ns_.quantile(0.5)},
+               .p99 = std::chrono::nanoseconds{ns_.quantile(0.99)},
+               .max = max_,
+               .histogram_ns = {}};
+    ns_.for_each([&s](std::uint64_t ns, std::uint64_t frames) { s.histogram_ns.emplace_back(ns, frames); });
     return s;
   }
 
  private:
-  std::uint64_t count_ = 0;
-  Duration asked_min_{}, asked_max_{}, late_max_{};
-  uint128 asked_sum_ps_ = 0;
+  std::uint64_t frames_ = 0;
   std::uint64_t late_frames_ = 0;
-  Histogram late_ns_;
+  Duration max_{};
+  Histogram ns_;
+};
+
+class DelayAccount {
+ public:
+  void interrupted(Instant from, Instant until) noexcept {
+    gap_from_ = from;
+    gap_until_ = until;
+  }
+  void record(Duration asked, Instant due, Instant now) noexcept {
+    asked_min_ = count_ == 0 ? asked : std::min(asked_min_, asked);
+    asked_max_ = std::max(asked_max_, asked);
+    asked_sum_ps_ += static_cast<std::uint64_t>(asked.count());
+    ++count_;
+    (gap_from_ <= due && due < gap_until_ ? interrupted_ : undisturbed_).record(now - due);
+  }
+  [[nodiscard]] DelayStats stats() const {
+    return {.frames = count_,
+            .asked_min = asked_min_,
+            .asked_max = asked_max_,
+            .asked_mean_ps = count_ == 0 ? 0 : static_cast<double>(asked_sum_ps_) / static_cast<double>(count_),
+            .undisturbed = undisturbed_.stats(),
+            .interrupted = interrupted_.stats()};
+  }
+
+ private:
+  std::uint64_t count_ = 0;
+  Duration asked_min_{}, asked_max_{};
+  uint128 asked_sum_ps_ = 0;
+  Instant gap_from_{}, gap_until_{};
+  LatenessAccount undisturbed_, interrupted_;
 };
 
 /// Only IP has an ECN field (RFC 3168).
@@ -71,6 +96,7 @@ class Impairment::State {
   void use(events::Table* events, Direction direction);
   void change_rate(const RateSpec& rate) noexcept { link_.configure(rate); }
   void take_down(Instant until) noexcept { link_down_until_ = until; }
+  void interrupted(Instant from, Instant until) noexcept { delays_.interrupted(from, until); }
   [[nodiscard]] DelayStats delay_stats() const { return delays_.stats(); }
 
  private:
@@ -541,7 +567,7 @@ void Impairment::State::apply(Frame& frame, const Damage& damage) noexcept {
 
 void Impairment::State::leave_delay(Frame& frame, Program& program, Instant now) noexcept {
   if (frame.treatment.delay != Duration::zero()) {
-    delays_.record(frame.treatment.delay, now - frame.due);
+    delays_.record(frame.treatment.delay, frame.due, now);
   }
   if (frame.reorder_rule != 0) {
     program.holds[frame.reorder_rule - 1].hold(frame, now);
@@ -581,6 +607,8 @@ void Impairment::change_rate(const RateSpec& rate) noexcept { state_->change_rat
 void Impairment::use(events::Table* events, Direction direction) { state_->use(events, direction); }
 
 void Impairment::take_down(Instant until) noexcept { state_->take_down(until); }
+
+void Impairment::interrupted(Instant from, Instant until) noexcept { state_->interrupted(from, until); }
 
 DelayStats Impairment::delay_stats() const { return state_->delay_stats(); }
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "base/rng.hpp"
 #include "events/table.hpp"
@@ -12,13 +14,21 @@
 
 namespace nbx::fabric {
 
+/// How late frames were released after they were due.
+struct Lateness {
+  std::uint64_t frames = 0;
+  std::uint64_t late_frames = 0;  // by a picosecond or more
+  Duration median{}, p99{}, max{};
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> histogram_ns;  // value, frames; bins of 1 ns below 1,024 ns
+};
+
 /// Asked against achieved, for the report.
 struct DelayStats {
   std::uint64_t frames = 0;
   Duration asked_min{}, asked_max{};
   double asked_mean_ps = 0;
-  std::uint64_t late_frames = 0;  // released after they were due
-  Duration late_median{}, late_max{};
+  Lateness undisturbed;
+  Lateness interrupted;  // of frames that were due while the driver did not run
 };
 
 /// Where frames go when they leave the direction, and where the capture hears of them. Every frame submitted and every
@@ -71,6 +81,9 @@ class Impairment {
   /// Drops what is submitted before `until`; frames that wait already are past the link. A time in the past: the link
   /// is up.
   void take_down(Instant until) noexcept;
+
+  /// The driver did not run from one time to the other: how late frames are that were due then is accounted apart.
+  void interrupted(Instant from, Instant until) noexcept;
 
   [[nodiscard]] DelayStats delay_stats() const;
 

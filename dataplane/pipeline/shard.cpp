@@ -674,6 +674,10 @@ FramePool& Shard::pool() noexcept { return state_->pool_; }
 const fabric::Tally& Shard::tally(Direction direction) const noexcept {
   return direction == Direction::from_node ? state_->from_node_sink_.tally : state_->to_node_sink_.tally;
 }
+void Shard::interrupted(Instant from, Instant until) noexcept {
+  state_->from_node_.interrupted(from, until);
+  state_->to_node_.interrupted(from, until);
+}
 fabric::DelayStats Shard::delay_stats(Direction direction) const {
   return (direction == Direction::from_node ? state_->from_node_ : state_->to_node_).delay_stats();
 }

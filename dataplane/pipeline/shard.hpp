@@ -98,6 +98,8 @@ class Shard {
   [[nodiscard]] std::span<const std::unique_ptr<ghost::Personality>> personalities(GhostId ghost) const noexcept;
   [[nodiscard]] FramePool& pool() noexcept;
   [[nodiscard]] const fabric::Tally& tally(fabric::Direction direction) const noexcept;
+  /// The driver did not run from one time to the other; it has not been in progress() since.
+  void interrupted(Instant from, Instant until) noexcept;
   [[nodiscard]] fabric::DelayStats delay_stats(fabric::Direction direction) const;
 
  private:

@@ -4,9 +4,11 @@
 #include <rte_pause.h>
 #include <sched.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <ctime>
+#include <utility>
 
 namespace nbx::port {
 namespace {
@@ -19,6 +21,15 @@ constexpr Duration nap_short = std::chrono::microseconds{50};
 constexpr Duration nap_long = std::chrono::microseconds{200};
 constexpr Duration nap_min = std::chrono::microseconds{10};
 constexpr Duration wake_margin = std::chrono::microseconds{60};
+// A turn that takes longer may have been interrupted.
+constexpr Duration long_turn = std::chrono::microseconds{10};
+
+/// How often another thread has taken this one's core.
+long involuntary_switches() noexcept {
+  rusage usage{};
+  getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_nivcsw;
+}
 
 void sleep_for(Duration duration) noexcept {
   const timespec time{.tv_sec = 0, .tv_nsec = duration.count() / 1000};
@@ -59,6 +70,9 @@ void Worker::run() {
   while (!stopping_.load(std::memory_order_relaxed)) {
     const Instant now = parts_.clock.now();
     account(now - last, worked);
+    if (was_interrupted(now - last)) {
+      parts_.shard.interrupted(last, now);
+    }
     last = now;
     worked = turn(now);
     if (worked) {
@@ -137,6 +151,17 @@ bool Worker::transmit(Instant now) noexcept {
   return any;
 }
 
+/// Whether the thread did not run when it wanted to: another had its core, or its nap ended late. Time that a
+/// hypervisor takes is not seen.
+bool Worker::was_interrupted(Duration turn) noexcept {
+  const Duration nap = std::exchange(nap_, Duration::zero());
+  if (turn < nap + (nap == Duration::zero() ? long_turn : wake_margin)) {
+    return false;
+  }
+  const long before = std::exchange(involuntary_switches_, involuntary_switches());
+  return nap != Duration::zero() || before != involuntary_switches_;
+}
+
 void Worker::rest(Instant now) noexcept {
   if (config_.own_core || ++idle_turns_ < awake_turns) {
     rte_pause();
@@ -150,6 +175,7 @@ void Worker::rest(Instant now) noexcept {
   if (sleep < nap_min) {
     sched_yield();
   } else {
+    nap_ = sleep;
     sleep_for(sleep);
   }
 }

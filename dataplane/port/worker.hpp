@@ -62,12 +62,15 @@ class Worker {
   bool hand_to_peers() noexcept;
   bool transmit(Instant now) noexcept;
   void rest(Instant now) noexcept;
+  [[nodiscard]] bool was_interrupted(Duration turn) noexcept;
   void account(Duration spent, bool worked) noexcept;
   void return_frames() noexcept;
 
   WorkerConfig config_;
   WorkerParts parts_;
   std::uint32_t idle_turns_ = 0;
+  Duration nap_{};  // that ended the turn before
+  long involuntary_switches_ = 0;
   std::atomic<std::int64_t> busy_ps_{0};
   std::atomic<std::int64_t> idle_ps_{0};
   std::atomic<bool> stopping_{false};

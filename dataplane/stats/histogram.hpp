@@ -33,6 +33,16 @@ class Histogram {
     return 0;
   }
 
+  /// Calls `use(value, count)` for every bin that is not empty, in rising order of the value.
+  template <class Use>
+  void for_each(Use use) const {
+    for (std::size_t bin = 0; bin < bins_.size(); ++bin) {
+      if (bins_[bin] != 0) {
+        use(value_of(bin), bins_[bin]);
+      }
+    }
+  }
+
  private:
   static constexpr unsigned linear_bits = 10;
   static constexpr unsigned octave_bits = 7;

@@ -106,7 +106,7 @@ TEST_P(FabricConservation, every_frame_is_accounted_for) {
   rig.run_for(1s);
   EXPECT_EQ(rig.released.size(), rig.decided.size());
   EXPECT_EQ(rig.wheel.armed(), 0U);
-  EXPECT_EQ(rig.impairment->delay_stats().late_frames, 0U);
+  EXPECT_EQ(rig.impairment->delay_stats().undisturbed.late_frames, 0U);
 }
 
 TEST_P(FabricConservation, one_seed_gives_one_run) {

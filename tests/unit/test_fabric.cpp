@@ -91,8 +91,8 @@ TEST(Impairment, constant_delay_is_exact) {
   EXPECT_EQ(s.asked_min, 5ms);
   EXPECT_EQ(s.asked_max, 5ms);
   EXPECT_EQ(s.asked_mean_ps, 5e9);
-  EXPECT_EQ(s.late_frames, 0U);
-  EXPECT_EQ(s.late_max, Duration::zero());
+  EXPECT_EQ(s.undisturbed.late_frames, 0U);
+  EXPECT_EQ(s.undisturbed.max, Duration::zero());
   EXPECT_EQ(rig.counters.get(Counter::impair_delayed), 100U);
 }
 
@@ -106,9 +106,34 @@ TEST(Impairment, lateness_of_the_driver_is_accounted) {
   }
   const DelayStats s = rig.impairment->delay_stats();
   EXPECT_EQ(s.frames, 5U);
-  EXPECT_EQ(s.late_frames, 4U);
-  EXPECT_EQ(s.late_median, 20ns);
-  EXPECT_EQ(s.late_max, 700us);
+  EXPECT_EQ(s.undisturbed.late_frames, 4U);
+  EXPECT_EQ(s.undisturbed.median, 20ns);
+  EXPECT_EQ(s.undisturbed.p99, 700us);
+  EXPECT_EQ(s.undisturbed.max, 700us);
+  ASSERT_EQ(s.undisturbed.histogram_ns.size(), 5U);
+  EXPECT_EQ(s.undisturbed.histogram_ns[1], (std::pair<std::uint64_t, std::uint64_t>{10, 1}));
+  EXPECT_EQ(s.interrupted.frames, 0U);
+}
+
+TEST(Impairment, what_was_due_while_the_driver_did_not_run_is_accounted_apart) {
+  Rig rig{with_delay(1ms)};
+  const auto wait_for = [&rig](Duration wait) {
+    rig.now = rig.now + wait;
+    rig.wheel.run(rig.now);
+  };
+  rig.submit(0);
+  wait_for(1ms + 30ns);
+  rig.submit(1);
+  const Instant before = rig.now;
+  rig.impairment->interrupted(before + 900us, before + 5ms);
+  wait_for(5ms);
+  rig.submit(2);
+  wait_for(1ms + 40ns);
+  const DelayStats s = rig.impairment->delay_stats();
+  EXPECT_EQ(s.undisturbed.frames, 2U);
+  EXPECT_EQ(s.undisturbed.max, 40ns);
+  EXPECT_EQ(s.interrupted.frames, 1U);
+  EXPECT_EQ(s.interrupted.max, 4ms);
 }
 
 TEST(Impairment, jitter_keeps_order_unless_it_may_not) {
@@ -336,7 +361,7 @@ TEST(Impairment, reorder_happens_behind_the_delay) {
   rig.run_for(20ms);
   EXPECT_THAT(rig.order(), ElementsAre(2, 3, 1, 4));
   EXPECT_EQ(rig.released[2].at, at(1ms + 20us));  // with the frame that passed it last
-  EXPECT_EQ(rig.impairment->delay_stats().late_frames, 0U);
+  EXPECT_EQ(rig.impairment->delay_stats().undisturbed.late_frames, 0U);
 }
 
 TEST(Impairment, reorder_rules_hold_side_by_side) {
