@@ -82,17 +82,22 @@ Body counters(CLI::App& app) {
 
 Body capture(CLI::App& app) {
   app.require_subcommand(1);
-  CLI::App* start = app.add_subcommand("start", "write every frame to a pcapng file");
+  CLI::App* start = app.add_subcommand("start", "write frames to a pcapng file");
   auto options = add_options(*start);
   auto order = std::make_shared<client::CaptureStart>();
   start->add_option("FILE", order->file, "pcapng file")->required();
+  start->add_option("--filter", order->filter, "which frames, in tcpdump's syntax");
   start->add_option("--snaplen", order->snaplen, "bytes of each frame; 0: all")->capture_default_str();
   start->add_flag("--per-port", order->per_port, "one file per port: FILE with the port's name");
   CLI::App* stop = app.add_subcommand("stop", "end the capture");
   auto stop_options = add_options(*stop);
+  CLI::App* trigger = app.add_subcommand("trigger", "have the flight recorder write what it holds");
+  auto trigger_options = add_options(*trigger);
+  app.footer("Example: nbx capture start run.pcapng --filter 'udp port 4791 and host 10.0.0.1'");
   return [=] {
-    return start->parsed() ? client::start_capture(*order, *options, std::cout, std::cerr)
-                           : client::stop_capture(*stop_options, std::cout, std::cerr);
+    return start->parsed()  ? client::start_capture(*order, *options, std::cout, std::cerr)
+           : stop->parsed() ? client::stop_capture(*stop_options, std::cout, std::cerr)
+                            : client::trigger_capture(*trigger_options, std::cout, std::cerr);
   };
 }
 

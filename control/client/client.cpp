@@ -131,9 +131,16 @@ int counters(const std::string& port, const Options& options, std::ostream& out,
 }
 
 int start_capture(const CaptureStart& start, const Options& options, std::ostream& out, std::ostream& err) {
-  const Json body = {
-      {"action", "start"}, {"file", absolute(start.file)}, {"snaplen", start.snaplen}, {"per_port", start.per_port}};
+  const Json body = {{"action", "start"},
+                     {"file", absolute(start.file)},
+                     {"filter", start.filter},
+                     {"snaplen", start.snaplen},
+                     {"per_port", start.per_port}};
   return finish(Client(options.socket).post("/capture", body), options, out, err);
+}
+
+int trigger_capture(const Options& options, std::ostream& out, std::ostream& err) {
+  return finish(Client(options.socket).post("/capture", {{"action", "trigger"}}), options, out, err);
 }
 
 int stop_capture(const Options& options, std::ostream& out, std::ostream& err) {

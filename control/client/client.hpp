@@ -43,10 +43,13 @@ int counters(const std::string& port, const Options& options, std::ostream& out,
 
 struct CaptureStart {
   std::string file;
+  std::string filter;  // as tcpdump's; empty: every frame
   std::uint32_t snaplen = 0;
   bool per_port = false;
 };
 int start_capture(const CaptureStart& start, const Options& options, std::ostream& out, std::ostream& err);
+/// Has the flight recorder write a dump.
+int trigger_capture(const Options& options, std::ostream& out, std::ostream& err);
 int stop_capture(const Options& options, std::ostream& out, std::ostream& err);
 
 /// `values` are KEY=VALUE.

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "capture/recorder.hpp"
 #include "cc/params.hpp"
 #include "config/network.hpp"
 #include "config/profile.hpp"
@@ -194,10 +195,25 @@ struct Transport {
 /// snaplen 0: whole frames.
 struct Capture {
   Located<std::string> file;
+  FilterText filter;
   std::uint32_t snaplen = 0;
   bool per_port = false;
   ByteCount rotate_size;
   std::uint32_t files_max = 0;
+};
+
+/// The last frames in memory, written to a file when something goes wrong.
+struct Recorder {
+  Located<std::string> file;
+  Located<ByteCount> size{{256ULL << 20U}};
+  Duration before{};  // zero: as long ago as `size` holds
+  Duration after = std::chrono::milliseconds{200};
+  std::vector<capture::Trigger> triggers{capture::Trigger::timeout, capture::Trigger::qp_error,
+                                         capture::Trigger::pfc_storm};
+  Duration apart = std::chrono::seconds{10};
+  std::uint32_t dumps_max = 16;
+  std::uint32_t snaplen = 0;
+  FilterText filter;
 };
 
 /// Ghost ranks of NCCL communicators.
@@ -230,6 +246,7 @@ struct ClusterConfig {
   std::optional<Network> network;
   std::vector<Traffic> traffic;
   std::optional<Capture> capture;
+  std::optional<Recorder> recorder;
   std::string control_socket;  // empty: the default of the daemon
   Memory memory;
   std::string report_file;  // empty: none

@@ -45,6 +45,16 @@ struct Words<rdma::WrOpcode> {
                                                        {"atomic_fetch_and_add", atomic_fetch_and_add}});
 };
 template <>
+struct Words<capture::Trigger> {
+  using enum capture::Trigger;
+  static constexpr auto table = words<capture::Trigger>({{"nak", nak},
+                                                         {"rnr_nak", rnr_nak},
+                                                         {"timeout", timeout},
+                                                         {"qp_error", qp_error},
+                                                         {"event", event},
+                                                         {"pfc_storm", pfc_storm}});
+};
+template <>
 struct Words<Hugepages> {
   static constexpr auto table =
       words<Hugepages>({{"auto", Hugepages::automatic}, {"on", Hugepages::on}, {"off", Hugepages::off}});
@@ -431,10 +441,29 @@ template <class V>
 void describe(V& v, Capture& x) {
   v.about({.name = "capture", .doc = "A capture that begins with the run.", .shorthand = "file"});
   v.field("file", x.file, "pcapng file; with `per_port`, the port's name goes before the suffix.", {.required = true});
+  v.field("filter", x.filter, "Which frames, in the syntax of tcpdump: pcap-filter(7).", {.fallback = "every one"});
   v.field("snaplen", as<SnapLength>(x.snaplen), "Bytes kept of each frame, at least 64.");
   v.field("per_port", x.per_port, "Whether each port has a file of its own.");
   v.field("rotate_size", x.rotate_size, "Size at which a new file begins; 0: never.");
   v.field("files_max", x.files_max, "Files kept; 0: all.");
+}
+template <class V>
+void describe(V& v, Recorder& x) {
+  v.about(
+      {.name = "recorder",
+       .doc = "A flight recorder: the last frames of every port in memory, written to a file when something happens.",
+       .shorthand = "file"});
+  v.field("file", x.file, "pcapng files; the number of the dump goes before the suffix.", {.required = true});
+  v.field("size", x.size, "Memory for the frames of each port.", {.limits = {.min = 1U << 20U}});
+  v.field("before", x.before, "How long before the trigger a dump begins at the earliest.",
+          {.fallback = "as long as `size` holds"});
+  v.field("after", x.after, "How long after the trigger it ends, or when half of `size` is filled since.");
+  v.field("triggers", x.triggers, "What a dump is written for, beside `nbx capture trigger`.",
+          {.one_or_many = true, .fallback = "`timeout`, `qp_error`, `pfc_storm`"});
+  v.field("apart", x.apart, "Least time between two triggers.");
+  v.field("dumps_max", x.dumps_max, "Dumps of a run; further triggers are counted.", {.limits = {.min = 1}});
+  v.field("snaplen", as<SnapLength>(x.snaplen), "Bytes kept of each frame, at least 64.");
+  v.field("filter", x.filter, "Which frames, in the syntax of tcpdump: pcap-filter(7).", {.fallback = "every one"});
 }
 struct ControlKeys {
   std::string& socket;
@@ -547,6 +576,7 @@ void describe(V& v, ClusterConfig& x) {
   v.field("network", x.network, "Switches between the port and its ghosts.", {.fallback = "none"});
   v.field("traffic", x.traffic, "Background traffic in the network.", {.fallback = "none"});
   v.field("capture", x.capture, "Capture from the start.", {.fallback = "none"});
+  v.field("recorder", x.recorder, "Flight recorder.", {.fallback = "none"});
   ControlKeys control{x.control_socket};
   v.field("control", control, "Control socket.");
   v.field("memory", x.memory, "Memory for frames.");

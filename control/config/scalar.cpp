@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/wide.hpp"
+#include "capture/filter.hpp"
 #include "config/source.hpp"
 
 namespace nbx::config {
@@ -419,6 +420,15 @@ Result<SnapLength> Scalar<SnapLength>::parse(const Word& word) {
 std::string Scalar<SnapLength>::format(const SnapLength& value) {
   return value.value == 0 ? "full" : std::to_string(value.value);
 }
+
+std::string Scalar<FilterText>::type() { return "filter as tcpdump's"; }
+Json Scalar<FilterText>::schema(const Limits& /*limits*/) { return {{"type", "string"}}; }
+Result<FilterText> Scalar<FilterText>::parse(const Word& word) {
+  FilterText filter{std::string(word.text)};
+  const auto program = capture::compile_filter(filter.value);
+  return program ? Result<FilterText>(std::move(filter)) : Error{"pcap-filter(7): " + program.error().message};
+}
+std::string Scalar<FilterText>::format(const FilterText& value) { return value.value; }
 
 std::string Scalar<Duration>::type() { return "duration"; }
 Json Scalar<Duration>::schema(const Limits& /*limits*/) { return quantity_schema(time_units); }

@@ -49,6 +49,10 @@ struct Factor {
 struct SnapLength {
   std::uint32_t value = 0;
 };
+/// Which frames a capture takes, in tcpdump's syntax; empty: every one.
+struct FilterText {
+  std::string value;
+};
 struct HexBytes {
   std::vector<std::byte> value;
 };
@@ -133,6 +137,7 @@ NBX_SCALAR(Subnet);
 NBX_SCALAR(PathMtu);
 NBX_SCALAR(RankRange);
 NBX_SCALAR(SnapLength);
+NBX_SCALAR(FilterText);
 NBX_QUANTITY(Duration);
 NBX_QUANTITY(BitRate);
 NBX_QUANTITY(ByteCount);

@@ -1,7 +1,11 @@
 #include "daemon/capture_control.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <iterator>
+
+#include "port/jit_filter.hpp"
 
 namespace nbx::daemon {
 namespace {
@@ -28,18 +32,24 @@ std::optional<Error> CaptureControl::start(const CaptureOrder& order) {
   if (!sinks_.empty()) {
     return Error{"a capture runs already, to " + files_.front() + "; stop it first"};
   }
+  std::vector<std::unique_ptr<capture::Filter>> filters;
   std::vector<capture::FileSinkOptions> wanted;
   if (!order.per_port) {
     wanted.push_back(sink_options(order));
   }
   for (const Source& source : sources_) {
+    auto filter = port::make_jit_filter(order.filter);
+    if (!filter) {
+      return filter.error();
+    }
+    filters.push_back(std::move(*filter));
     if (order.per_port) {
       wanted.push_back(sink_options(order));
       wanted.back().path = with_port(order.file, source.port);
     }
     capture::FileSinkOptions& sink = wanted.back();
     sink.interfaces.push_back({.name = source.port, .description = "", .speed = {}});
-    sink.sources.push_back({source.tap, static_cast<std::uint32_t>(sink.interfaces.size() - 1)});
+    sink.sources.push_back({source.tap, static_cast<std::uint32_t>(sink.interfaces.size() - 1), filters.back().get()});
   }
   std::vector<std::unique_ptr<capture::FileSink>> sinks;
   std::vector<std::string> files;
@@ -51,6 +61,7 @@ std::optional<Error> CaptureControl::start(const CaptureOrder& order) {
     }
     sinks.push_back(std::move(*sink));
   }
+  std::move(filters.begin(), filters.end(), std::back_inserter(filters_));
   sinks_ = std::move(sinks);
   files_ = std::move(files);
   stopping_.store(false, std::memory_order_relaxed);
@@ -71,6 +82,10 @@ std::optional<Error> CaptureControl::stop() {
   }
   sinks_.clear();
   files_.clear();
+  if (!filters_.empty() &&
+      std::all_of(sources_.begin(), sources_.end(), [](const Source& s) { return s.next_turn(); })) {
+    filters_.clear();  // otherwise a worker may still be in one
+  }
   return error;
 }
 

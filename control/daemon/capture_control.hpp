@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -19,6 +20,7 @@ namespace nbx::daemon {
 
 struct CaptureOrder {
   std::string file;
+  std::string filter;         // as tcpdump's; empty: every frame
   std::uint32_t snaplen = 0;  // 0: whole frames
   bool per_port = false;      // PORT in front of the extension of each file's name
   std::uint64_t rotate_bytes = 0;
@@ -30,6 +32,7 @@ class CaptureControl {
   struct Source {
     std::string port;
     capture::Tap* tap;
+    std::function<bool()> next_turn;  // true: the worker has begun another turn since the call
   };
 
   explicit CaptureControl(std::vector<Source> sources) : sources_(std::move(sources)) {}
@@ -39,7 +42,7 @@ class CaptureControl {
   CaptureControl(CaptureControl&&) = delete;
   CaptureControl& operator=(CaptureControl&&) = delete;
 
-  /// An error when a capture runs, or when a file cannot be made; nothing is captured then.
+  /// An error when a capture runs, the filter is wrong, or a file cannot be made; nothing is captured then.
   [[nodiscard]] std::optional<Error> start(const CaptureOrder& order);
   /// Ends the capture with complete files; the error that ended it before, if there was one.
   std::optional<Error> stop();
@@ -52,6 +55,7 @@ class CaptureControl {
   std::vector<Source> sources_;
   mutable std::mutex mutex_;  // of start, stop and files
   std::vector<std::string> files_;
+  std::vector<std::unique_ptr<capture::Filter>> filters_;
   std::vector<std::unique_ptr<capture::FileSink>> sinks_;
   std::atomic<bool> stopping_{false};
   std::thread thread_;

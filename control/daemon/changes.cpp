@@ -7,6 +7,7 @@
 #include "config/checks.hpp"
 #include "config/load.hpp"
 #include "config/scalar.hpp"
+#include "daemon/queries.hpp"
 #include "plan/plan.hpp"
 
 namespace nbx::daemon {
@@ -176,11 +177,19 @@ Result<Json> change_capture(Emulator& emulator, const Json& request) {
     }
     return Json::object({{"files", files}});
   }
+  if (action == "trigger") {
+    if (emulator.recorder() == nullptr) {
+      return Error{"there is no flight recorder; add a recorder section to the cluster file"};
+    }
+    const auto dump = emulator.recorder()->trigger();
+    return dump ? Result<Json>(dump_json(*dump)) : dump.error();
+  }
   if (action != "start" || text_at(request, "file").empty()) {
-    return Error{"a capture is started with a file, or stopped"};
+    return Error{"a capture is started with a file, stopped, or triggered"};
   }
   CaptureOrder order;
   order.file = text_at(request, "file");
+  order.filter = text_at(request, "filter");
   order.snaplen = request.value("snaplen", 0U);
   order.per_port = request.value("per_port", false);
   if (const auto error = emulator.capture().start(order)) {

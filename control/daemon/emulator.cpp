@@ -2,10 +2,14 @@
 
 #include <spdlog/spdlog.h>
 
+#include <cstdio>
+#include <fstream>
+#include <limits>
 #include <sstream>
 #include <thread>
 
 #include "plan/plan.hpp"
+#include "port/jit_filter.hpp"
 
 namespace nbx::daemon {
 namespace {
@@ -48,6 +52,17 @@ GhostNetwork ghost_network(const pipeline::ShardPlan& plan) {
   return network;
 }
 
+/// Without swapping, in bytes; all there is when the kernel does not say.
+std::uint64_t available_memory() {
+  std::ifstream info("/proc/meminfo");
+  for (std::string line; std::getline(info, line);) {
+    if (std::uint64_t kib = 0; std::sscanf(line.c_str(), "MemAvailable: %lu kB", &kib) == 1) {
+      return kib << 10U;
+    }
+  }
+  return std::numeric_limits<std::uint64_t>::max();
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Emulator>> Emulator::start(config::ClusterConfig config) {
@@ -68,6 +83,9 @@ Result<std::unique_ptr<Emulator>> Emulator::start(config::ClusterConfig config) 
   if (auto error = emulator->start_capture()) {
     return *error;
   }
+  if (auto error = emulator->start_recorder()) {
+    return *error;
+  }
   emulator->start_workers();
   return emulator;
 }
@@ -75,6 +93,9 @@ Result<std::unique_ptr<Emulator>> Emulator::start(config::ClusterConfig config) 
 Emulator::~Emulator() { stop(); }
 
 void Emulator::stop() {
+  if (recorder_) {
+    recorder_->stop();  // a dump that is due needs the workers
+  }
   running_ = false;
   for (const auto& port : ports_) {
     if (port->worker) {
@@ -224,7 +245,9 @@ void Emulator::connect_to_kernel(EmulatedPort& port) {
 std::optional<Error> Emulator::start_capture() {
   std::vector<CaptureControl::Source> sources;
   for (const auto& port : ports_) {
-    sources.push_back({*port->config.name, port->tap.get()});
+    sources.push_back({*port->config.name, port->tap.get(), [this, port = port.get()] {
+                         return ask(*port, [](pipeline::Shard&) { return true; }).has_value();
+                       }});
   }
   capture_ = std::make_unique<CaptureControl>(std::move(sources));
   if (!config_.capture) {
@@ -232,11 +255,47 @@ std::optional<Error> Emulator::start_capture() {
   }
   const config::Capture& wish = *config_.capture;
   const auto error = capture_->start({.file = *wish.file,
+                                      .filter = wish.filter.value,
                                       .snaplen = wish.snaplen,
                                       .per_port = wish.per_port,
                                       .rotate_bytes = wish.rotate_size.value,
                                       .files_max = wish.files_max});
   return error ? std::optional<Error>(at(wish.file.pos, error->message)) : std::nullopt;
+}
+
+std::optional<Error> Emulator::start_recorder() {
+  if (!config_.recorder) {
+    return std::nullopt;
+  }
+  const config::Recorder& wish = *config_.recorder;
+  const std::uint64_t size = wish.size->value;
+  const std::uint64_t available = available_memory();
+  if (size > available / ports_.size()) {
+    const auto text = [](std::uint64_t bytes) { return std::to_string(bytes >> 20U) + " MiB"; };
+    return at(wish.size.pos, "the flight recorder takes " + std::to_string(ports_.size()) + " ports * " + text(size) +
+                                 " = " + text(size * ports_.size()) + ", and " + text(available) + " are available");
+  }
+  std::vector<RecorderControl::Source> sources;
+  for (const auto& port : ports_) {
+    auto filter = port::make_jit_filter(wish.filter.value);
+    if (!filter) {
+      return at(wish.file.pos, filter.error().message);
+    }
+    port->recorder = std::make_unique<capture::Recorder>(
+        capture::RecorderOptions{.ring_bytes = size,
+                                 .epoch_ns = clock_->epoch_ns(),
+                                 .snaplen = wish.snaplen == 0 ? capture::snaplen_default : wish.snaplen,
+                                 .filter = std::move(*filter),
+                                 .before = wish.before,
+                                 .after = wish.after,
+                                 .apart = wish.apart,
+                                 .triggers = wish.triggers},
+        port->counters);
+    port->tap->attach(*port->recorder);
+    sources.push_back({*port->config.name, port->recorder.get()});
+  }
+  recorder_ = std::make_unique<RecorderControl>(wish, std::move(sources));
+  return std::nullopt;
 }
 
 void Emulator::start_workers() {

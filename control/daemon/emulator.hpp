@@ -10,6 +10,7 @@
 #include "config/cluster.hpp"
 #include "daemon/broker.hpp"
 #include "daemon/capture_control.hpp"
+#include "daemon/recorder_control.hpp"
 #include "daemon/socket_streams.hpp"
 #include "daemon/watcher.hpp"
 #include "nccl-glue/service/service.hpp"
@@ -44,6 +45,7 @@ struct EmulatedPort {
   std::unique_ptr<port::KernelLink> kernel;  // these two: null without an exception path
   std::unique_ptr<SocketStreams> streams;
   std::unique_ptr<capture::Tap> tap;
+  std::unique_ptr<capture::Recorder> recorder;  // null: none was asked for
   std::unique_ptr<pipeline::Shard> shard;
   nccl::Service* nccl = nullptr;  // of the shard; null: this port has no NCCL ranks
   std::unique_ptr<port::Worker> worker;
@@ -81,6 +83,8 @@ class Emulator {
     return *frames_[index(port.plan.port)];
   }
   [[nodiscard]] CaptureControl& capture() noexcept { return *capture_; }
+  /// nullptr: no flight recorder.
+  [[nodiscard]] RecorderControl* recorder() noexcept { return recorder_.get(); }
   [[nodiscard]] Duration uptime() const noexcept { return clock_->now() - Instant{}; }
   /// Why there is no exception path; empty when there is one.
   [[nodiscard]] const std::string& exception_path_trouble() const noexcept { return exception_path_trouble_; }
@@ -92,6 +96,7 @@ class Emulator {
   std::optional<Error> start_eal();
   std::optional<Error> add_ports();
   std::optional<Error> start_capture();
+  std::optional<Error> start_recorder();
   void start_workers();
   void connect_to_kernel(EmulatedPort& port);
   Result<pipeline::MakeEnsemble> make_nccl(EmulatedPort& port);
@@ -108,6 +113,7 @@ class Emulator {
   std::unique_ptr<Watcher> watcher_;  // ghosts close their streams when they go
   std::vector<std::unique_ptr<EmulatedPort>> ports_;
   std::unique_ptr<CaptureControl> capture_;
+  std::unique_ptr<RecorderControl> recorder_;
 };
 
 }  // namespace nbx::daemon

@@ -128,11 +128,36 @@ Json silent_port(const EmulatedPort& port) { return {{"port", *port.config.name}
 
 }  // namespace
 
+Json dump_json(const DumpReport& dump) {
+  Json doc = {{"file", dump.file},
+              {"trigger", dump.trigger},
+              {"port", dump.port},
+              {"time_ns", dump.time_ns},
+              {"frames", dump.frames},
+              {"lost", dump.lost},
+              {"passed_over", dump.passed_over}};
+  if (!dump.error.empty()) {
+    doc["error"] = dump.error;
+  }
+  return doc;
+}
+
+Json recorder_json(const RecorderControl& recorder) {
+  Json dumps = Json::array();
+  for (const DumpReport& dump : recorder.dumps()) {
+    dumps.push_back(dump_json(dump));
+  }
+  return dumps;
+}
+
 Json status_json(Emulator& emulator) {
   Json doc = {{"cluster", emulator.config().name}, {"uptime_s", seconds(emulator.uptime())}};
   doc["exception_path"] =
       emulator.exception_path_trouble().empty() ? "works" : "missing: " + emulator.exception_path_trouble();
   doc["capture"] = emulator.capture().files();
+  if (emulator.recorder() != nullptr) {
+    doc["recorder"] = recorder_json(*emulator.recorder());
+  }
   doc["ports"] = Json::array();
   for (const auto& port : emulator.ports()) {
     doc["ports"].push_back(port_status(emulator, *port));

@@ -12,6 +12,9 @@ namespace nbx::daemon {
 using Json = nlohmann::ordered_json;
 
 [[nodiscard]] Json status_json(Emulator& emulator);
+/// What a flight recorder has written.
+[[nodiscard]] Json dump_json(const DumpReport& dump);
+[[nodiscard]] Json recorder_json(const RecorderControl& recorder);
 [[nodiscard]] Json ports_json(Emulator& emulator);
 [[nodiscard]] Json qps_json(Emulator& emulator);
 [[nodiscard]] Json ghosts_json(Emulator& emulator);

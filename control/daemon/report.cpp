@@ -116,6 +116,7 @@ void add_port(Json& doc, Emulator& emulator, EmulatedPort& port) {
                           {"rx_mbit_per_s", megabits_per_second(port.counters.get(Counter::rx_bytes_phy), time)},
                           {"tx_mbit_per_s", megabits_per_second(port.counters.get(Counter::tx_bytes_phy), time)},
                           {"captured", port.counters.get(Counter::captured)},
+                          {"capture_filtered", port.counters.get(Counter::capture_filtered)},
                           {"capture_lost", port.tap->lost()}});
   if (outcome) {
     const fabric::ProfileSpec& profile = outcome->profile;
@@ -146,6 +147,9 @@ Json report_json(Emulator& emulator) {
               {"drops", Json::object()}};
   for (const auto& port : emulator.ports()) {
     add_port(doc, emulator, *port);
+  }
+  if (emulator.recorder() != nullptr) {
+    doc["recorder"] = recorder_json(*emulator.recorder());
   }
   if (Json events = events_json(emulator); !events["events"].empty()) {
     doc.update(events);

@@ -1,32 +1,26 @@
 // From the rings of taps to pcapng files, on a thread that may block. Several taps may share a file, and several taps
-// an interface. Each file is complete in itself: section header, interfaces, packets, statistics with the losses.
+// an interface.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.hpp"
-#include "base/units.hpp"
+#include "capture/capture_file.hpp"
 #include "capture/tap.hpp"
 
 namespace nbx::capture {
 
-inline constexpr std::uint32_t snaplen_default = 262'144;  // tcpdump's and dumpcap's: more than any frame
-
 struct FileSinkOptions {
-  struct Interface {
-    std::string name;
-    std::string description;
-    BitRate speed{};  // unlimited(): not known
-  };
+  using Interface = CaptureFileOptions::Interface;
   struct Source {
     Tap* tap = nullptr;
     std::uint32_t interface = 0;  // index into interfaces
+    Filter* filter = nullptr;     // outlives the worker's next turn after close(); null: every frame
   };
 
   std::string path;  // rotated files go to PATH with .1, .2, … in front of the extension
@@ -57,35 +51,20 @@ class FileSink {
   [[nodiscard]] const std::optional<Error>& error() const noexcept { return error_; }
 
  private:
-  struct Tally {  // of one interface in the current file
-    std::uint64_t written = 0;
-    std::uint64_t lost_before = 0;  // by its taps, before this file
-  };
-  struct CloseFile {
-    void operator()(std::FILE* file) const noexcept { std::fclose(file); }
-  };
-
-  explicit FileSink(FileSinkOptions options) : options_(std::move(options)), tally_(options_.interfaces.size()) {}
+  explicit FileSink(FileSinkOptions options) : options_(std::move(options)), lost_before_(options_.interfaces.size()) {}
 
   [[nodiscard]] std::string file_name(std::size_t index) const;
   void open_file();
   void finish_file();
   void rotate();
   void write_record(MutableBytes record, std::uint32_t interface);
-  void write(ConstBytes bytes);
-  void fail(const std::string& what);
+  void check();
   [[nodiscard]] std::uint64_t lost(std::uint32_t interface) const noexcept;
 
   FileSinkOptions options_;
-  std::vector<Tally> tally_;
-  std::unique_ptr<std::FILE, CloseFile> file_;
-  std::string file_name_;
+  std::vector<std::uint64_t> lost_before_;  // by the taps of an interface, before this file
+  std::optional<CaptureFile> file_;         // none when it has failed, and after close()
   std::size_t file_index_ = 0;
-  std::uint64_t file_size_ = 0;
-  std::uint64_t header_size_ = 0;
-  std::uint64_t first_ns_ = 0;
-  std::uint64_t last_ns_ = 0;
-  bool unflushed_ = false;
   std::optional<Error> error_;
 };
 

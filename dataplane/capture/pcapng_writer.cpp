@@ -70,7 +70,8 @@ class Block {
 
 std::size_t format_shb(MutableBytes out, const Section& section) noexcept {
   const std::size_t size = frame_of_block + 16 + option_size(section.hardware.size()) + option_size(section.os.size()) +
-                           option_size(section.application.size()) + end_of_options;
+                           option_size(section.application.size()) + option_size(section.comment.size()) +
+                           end_of_options;
   if (out.size() < size) {
     return 0;
   }
@@ -82,6 +83,7 @@ std::size_t format_shb(MutableBytes out, const Section& section) noexcept {
   b.put_option(option::shb_hardware, section.hardware);
   b.put_option(option::shb_os, section.os);
   b.put_option(option::shb_userappl, section.application);
+  b.put_option(option::comment, section.comment);
   return b.finish();
 }
 
@@ -122,6 +124,20 @@ std::size_t format_epb(MutableBytes out, const PacketRecord& record) noexcept {
   b.put_option(option::comment, record.comment);
   b.put_option(option::epb_flags, static_cast<std::uint32_t>(record.direction));
   return b.finish();
+}
+
+std::uint64_t epb_time(ConstBytes epb) noexcept {
+  constexpr std::size_t time_offset = 12;  // section 4.3
+  std::uint32_t high = 0;
+  std::uint32_t low = 0;
+  std::memcpy(&high, epb.data() + time_offset, sizeof high);
+  std::memcpy(&low, epb.data() + time_offset + sizeof high, sizeof low);
+  return (std::uint64_t{high} << 32U) | low;
+}
+
+void set_epb_interface(MutableBytes epb, std::uint32_t interface) noexcept {
+  constexpr std::size_t interface_offset = 8;  // section 4.3
+  std::memcpy(epb.data() + interface_offset, &interface, sizeof interface);
 }
 
 std::size_t format_isb(MutableBytes out, const InterfaceStatistics& statistics) noexcept {

@@ -49,6 +49,7 @@ struct Section {
   std::string_view hardware;
   std::string_view os;
   std::string_view application;
+  std::string_view comment{};  // empty: none
 };
 
 struct InterfaceDescription {
@@ -79,6 +80,10 @@ std::size_t format_shb(MutableBytes out, const Section& section) noexcept;
 std::size_t format_idb(MutableBytes out, const InterfaceDescription& interface) noexcept;
 std::size_t format_epb(MutableBytes out, const PacketRecord& record) noexcept;
 std::size_t format_isb(MutableBytes out, const InterfaceStatistics& statistics) noexcept;
+
+/// Of a block that format_epb has made.
+[[nodiscard]] std::uint64_t epb_time(ConstBytes epb) noexcept;
+void set_epb_interface(MutableBytes epb, std::uint32_t interface) noexcept;
 
 /// Size of every statistics block: header, four options of eight bytes, end of options, total length.
 inline constexpr std::size_t isb_size = 20 + 4 * 12 + 4 + 4;

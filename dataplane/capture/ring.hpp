@@ -20,7 +20,7 @@ class RecordRing {
   /// size.
   static constexpr std::size_t alignment = 4;
 
-  explicit RecordRing(std::size_t capacity) : capacity_(capacity), bytes_(new std::byte[capacity]) {
+  explicit RecordRing(std::size_t capacity) : capacity_(capacity), bytes_(std::make_unique<std::byte[]>(capacity)) {
     NBX_CHECK(capacity != 0 && capacity % alignment == 0);
   }
 
@@ -35,6 +35,23 @@ class RecordRing {
     read_seen_ = read_.load(std::memory_order_acquire);
     return try_push(write, read_seen_, format);
   }
+
+  /// Producer, while there is no consumer: takes away the oldest records until there is room. False when the record is
+  /// larger than the ring.
+  template <class Format>
+  bool push_over(Format&& format) noexcept {
+    while (!push(format)) {
+      const ConstBytes oldest = front();
+      if (oldest.empty()) {
+        return false;
+      }
+      pop(oldest);
+    }
+    return true;
+  }
+  /// Bytes written, and taken or passed over, since the start.
+  [[nodiscard]] std::uint64_t written() const noexcept { return write_.load(std::memory_order_acquire); }
+  [[nodiscard]] std::uint64_t read() const noexcept { return read_.load(std::memory_order_acquire); }
 
   /// Consumer: the oldest record, empty when there is none.
   [[nodiscard]] MutableBytes front() noexcept {

@@ -212,8 +212,12 @@ class Shard::State final : public EmulatedNetwork::User,
   bool progress(Instant now, bool port_has_room) noexcept {
     wheel_.run(now);
     send_egress(now);
-    const bool more = port_has_room && transport_.progress(now);
-    return send_egress(now) || more;
+    bool more = port_has_room && transport_.progress(now);
+    more = send_egress(now) || more;
+    if (env_.tap != nullptr) {
+      env_.tap->look(now);
+    }
+    return more;
   }
 
   // --- between the fabric and the ghosts ---
