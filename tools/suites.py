@@ -183,7 +183,8 @@ def fuzz():
         seeds = ROOT / "tests/fuzz/corpus" / target.name.removeprefix("fuzz_")
         return run([target, found, *([seeds] if seeds.is_dir() else []), f"-max_total_time={FUZZ_S}", "-timeout=10",
                     f"-artifact_prefix={found}/", "-print_final_stats=1"], FUZZ_S + 60,
-                   UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1")
+                   UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1",
+                   RES_OPTIONS="timeout:1 attempts:1")     # a capture filter may name hosts
 
     outcome = Outcome()
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
