@@ -18,9 +18,9 @@
 namespace nbx::port {
 
 struct EthdevConfig {
-  std::string device;             // "0000:17:00.0,options" or "net_vhost0,iface=/run/nbx/p0.sock"
-  std::uint32_t mtu = 4200;       // largest IP packet
-  std::vector<IpAddress> ghosts;  // whose frames are taken where the kernel has the interface too (net_af_xdp)
+  std::string device;                  // "0000:17:00.0,options" or "net_vhost0,iface=/run/nbx/p0.sock"
+  std::uint32_t mtu = 4200;            // largest IP packet
+  std::vector<IpAddress> ghosts = {};  // whose frames are taken where the kernel has the interface too (net_af_xdp)
 };
 
 struct Link {
