@@ -108,7 +108,8 @@ TEST(Impairment, lateness_of_the_driver_is_accounted) {
   EXPECT_EQ(s.frames, 5U);
   EXPECT_EQ(s.undisturbed.late_frames, 4U);
   EXPECT_EQ(s.undisturbed.median, 20ns);
-  EXPECT_EQ(s.undisturbed.p99, 700us);
+  EXPECT_GT(s.undisturbed.p99, 694us);  // to the precision of its bin, 0.8 %
+  EXPECT_LE(s.undisturbed.p99, 700us);
   EXPECT_EQ(s.undisturbed.max, 700us);
   ASSERT_EQ(s.undisturbed.histogram_ns.size(), 5U);
   EXPECT_EQ(s.undisturbed.histogram_ns[1], (std::pair<std::uint64_t, std::uint64_t>{10, 1}));
