@@ -31,7 +31,10 @@ def gid_option(node, family):
 @pytest.mark.parametrize("program, family", [(program, family) for program in PERFTEST for family in GID
                                              if not ("-R" in program and family == "ipv6")])    # resolves IPv4 only
 def test_perftest(emulator, node, program, family):
-    output = node.run(f"{program} -d rxe0 -F -x {gid_option(node, family)} {GHOST_IPV4}", limit_s=30)
+    command = f"{program} -d rxe0 -F -x {gid_option(node, family)} {GHOST_IPV4}"
+    output = node.run(command, limit_s=30)
+    if "Correlation coefficient" in output:     # of perftest's own clock, in a machine that was not run evenly
+        output = node.run(command, limit_s=30)
     assert RESULT.search(output), output
 
 
