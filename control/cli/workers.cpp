@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "base/unique_fd.hpp"
 #include "cli/command.hpp"
@@ -28,6 +29,23 @@ struct Input {
   int wait_s = 60;
 };
 
+/// TCP lets a socket connect to its own port, when that is one which the system gives out and nobody listens there yet.
+bool is_connected_to_itself(int fd) {
+  sockaddr_storage own{};
+  sockaddr_storage peer{};
+  socklen_t own_size = sizeof own;
+  socklen_t peer_size = sizeof peer;
+  return getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_size) == 0 &&
+         getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_size) == 0 && own_size == peer_size &&
+         std::memcmp(&own, &peer, own_size) == 0;
+}
+
+/// Closes a socket so that its port is free at once.
+void abandon(UniqueFd fd) {
+  const linger at_once{.l_onoff = 1, .l_linger = 0};
+  setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+}
+
 /// One try with every address of the host.
 Result<UniqueFd> dial(const Input& input) {
   addrinfo hints{};
@@ -39,9 +57,14 @@ Result<UniqueFd> dial(const Input& input) {
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, &freeaddrinfo);
   for (const addrinfo* address = found; address != nullptr; address = address->ai_next) {
     UniqueFd fd(socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (fd && connect(fd.get(), address->ai_addr, address->ai_addrlen) == 0) {
+    if (!fd || connect(fd.get(), address->ai_addr, address->ai_addrlen) != 0) {
+      continue;
+    }
+    if (!is_connected_to_itself(fd.get())) {
       return fd;
     }
+    abandon(std::move(fd));
+    errno = ECONNREFUSED;
   }
   return Error{std::strerror(errno)};
 }

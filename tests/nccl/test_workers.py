@@ -3,6 +3,7 @@ import importlib.util
 import os
 import socket
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,23 @@ def test_no_store_is_said():
     done = subprocess.run([NBX, "workers", "--missing", "1", "--port", str(free_port()), "--wait", "0"],
                           capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "no store at 127.0.0.1:" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root for network namespaces")
+def test_the_stores_port_stays_free_for_the_store():
+    """TCP connects a socket to itself when the system gives it the very port that nobody listens at yet."""
+    namespace, port = f"nbx-workers-{os.getpid()}", 40000
+    inside = ["ip", "netns", "exec", namespace]
+    subprocess.run(["ip", "netns", "add", namespace], check=True)
+    try:
+        subprocess.run(["ip", "-n", namespace, "link", "set", "lo", "up"], check=True)
+        subprocess.run([*inside, "sh", "-c", f"echo {port} {port} > /proc/sys/net/ipv4/ip_local_port_range"], check=True)
+        played = start(*inside, NBX, "workers", "--missing", 1, "--port", port)
+        time.sleep(1)
+        opened = subprocess.run([*inside, PYTHON, "-c", f"import socket; socket.create_server(('127.0.0.1', {port}))"],
+                                capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        played.kill()
+        played.wait()
+        assert opened.returncode == 0, opened.stderr
+    finally:
+        subprocess.run(["ip", "netns", "delete", namespace], check=True)
