@@ -4,6 +4,7 @@ are an AF_XDP port and ordinary addresses.
     real node -- tap0 = bridge = wire0 -- emu0: RoCE, ARP and whatever is for ghosts -> nbxd; the rest -> kernel"""
 import os
 import re
+import socket
 import subprocess
 import sys
 
@@ -36,7 +37,18 @@ memory: {{size: 160MiB}}
 control: {{socket: {folder}/nbxd.sock}}
 """
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for network namespaces")
+
+
+def kernel_has_af_xdp():
+    try:
+        socket.socket(44, socket.SOCK_RAW).close()
+        return True
+    except OSError:
+        return False
+
+
+pytestmark = [pytest.mark.skipif(os.geteuid() != 0, reason="needs root for network namespaces"),
+              pytest.mark.skipif(not kernel_has_af_xdp(), reason="this kernel has no AF_XDP")]
 
 
 @pytest.fixture(scope="module")
