@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
-from nbxd import BIN, run  # noqa: E402
+from nbxd import BIN, run, veth_pair  # noqa: E402
 
 NODE, EMULATOR = f"nbx-live-node-{os.getpid()}", f"nbx-live-emu-{os.getpid()}"
 NBX = BIN / "nbx"
@@ -39,18 +39,9 @@ PING = f"ip netns exec {NODE} ping -n -c 4 -i 0.05 -W 2 10.77.0.2"
 
 @pytest.fixture
 def scenario(tmp_path):
-    for name in (NODE, EMULATOR):
-        run("ip", "netns", "add", name)
-    try:
-        run("ip", "-n", EMULATOR, "link", "add", "emu0", "type", "veth", "peer", "name", "eth0", "netns", NODE)
-        run("ip", "-n", EMULATOR, "link", "set", "emu0", "up")
-        run("ip", "-n", NODE, "address", "add", "10.77.0.1/24", "dev", "eth0")
-        run("ip", "-n", NODE, "link", "set", "eth0", "up")
+    with veth_pair(EMULATOR, NODE):
         (tmp_path / "one.yaml").write_text(SCENARIO)
         yield tmp_path / "one.yaml"
-    finally:
-        for name in (NODE, EMULATOR):
-            run("ip", "netns", "delete", name)
 
 
 def live(scenario, program, check=True):

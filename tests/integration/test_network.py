@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
-from nbxd import Nbxd, run  # noqa: E402
+from nbxd import Nbxd, run, veth_pair  # noqa: E402
 from ring import DRAGONFLY, RING, cluster  # noqa: E402
 
 NODE, EMULATOR = f"nbx-net-node-{os.getpid()}", f"nbx-net-emu-{os.getpid()}"
@@ -44,19 +44,10 @@ def started(tmp_path):
         running[0].start()
         return running[0]
 
-    for name in (NODE, EMULATOR):
-        run("ip", "netns", "add", name)
-    try:
-        run("ip", "-n", EMULATOR, "link", "add", "emu0", "type", "veth", "peer", "name", "eth0", "netns", NODE)
-        run("ip", "-n", EMULATOR, "link", "set", "emu0", "up")
-        run("ip", "-n", NODE, "address", "add", "10.77.0.1/24", "dev", "eth0")
-        run("ip", "-n", NODE, "link", "set", "eth0", "up")
+    with veth_pair(EMULATOR, NODE):
         yield start
         for one in running:
             one.stop()
-    finally:
-        for name in (NODE, EMULATOR):
-            run("ip", "netns", "delete", name)
 
 
 @pytest.fixture

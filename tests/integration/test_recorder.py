@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
-from nbxd import Nbxd, run  # noqa: E402
+from nbxd import Nbxd, run, veth_pair  # noqa: E402
 
 NODE, EMULATOR = f"nbx-rec-node-{os.getpid()}", f"nbx-rec-emu-{os.getpid()}"
 GHOST = "10.77.0.9"
@@ -36,21 +36,12 @@ events:
 def nbxd(tmp_path):
     (tmp_path / "cluster.yaml").write_text(CLUSTER.format(folder=tmp_path))
     (tmp_path / "lossy.yaml").write_text(PROFILE)
-    for name in (NODE, EMULATOR):
-        run("ip", "netns", "add", name)
-    try:
-        run("ip", "-n", EMULATOR, "link", "add", "emu0", "type", "veth", "peer", "name", "eth0", "netns", NODE)
-        run("ip", "-n", EMULATOR, "link", "set", "emu0", "up")
-        run("ip", "-n", NODE, "address", "add", "10.77.0.1/24", "dev", "eth0")
-        run("ip", "-n", NODE, "link", "set", "eth0", "up")
+    with veth_pair(EMULATOR, NODE):
         one = Nbxd(EMULATOR, tmp_path)
         one.start()
         yield one
         if one.process.poll() is None:
             one.stop()
-    finally:
-        for name in (NODE, EMULATOR):
-            run("ip", "netns", "delete", name)
 
 
 def ping(count):

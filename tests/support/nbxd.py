@@ -1,4 +1,5 @@
 """nbxd in a network namespace of its own, for tests that talk to it over a veth. Every wait is bounded."""
+import contextlib
 import json
 import os
 import signal
@@ -24,6 +25,22 @@ def run(*command, limit_s=COMMAND_LIMIT_S, check=True, **options):
         raise AssertionError(f"{words}: ended after {limit_s} s\n{text(late.stdout)}\n{text(late.stderr)}") from late
     assert not check or done.returncode == 0, f"{words}: {done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
     return done
+
+
+@contextlib.contextmanager
+def veth_pair(emulator, node, address="10.77.0.1/24"):
+    """Two network namespaces with a cable between them: emu0, and eth0 with the node's address."""
+    for name in (node, emulator):
+        run("ip", "netns", "add", name)
+    try:
+        run("ip", "-n", emulator, "link", "add", "emu0", "type", "veth", "peer", "name", "eth0", "netns", node)
+        run("ip", "-n", emulator, "link", "set", "emu0", "up")
+        run("ip", "-n", node, "address", "add", address, "dev", "eth0")
+        run("ip", "-n", node, "link", "set", "eth0", "up")
+        yield
+    finally:
+        for name in (node, emulator):
+            run("ip", "netns", "delete", name)
 
 
 class Nbxd:
