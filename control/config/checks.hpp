@@ -11,6 +11,9 @@ void check_cluster(const ClusterConfig& config, Diagnostics& out, Diagnostics& w
 /// `profile` in place of the one that a port of a sound cluster has: for changes while running.
 void check_profile(const Profile& profile, const Port& port, const ClusterConfig& config, Diagnostics& out);
 
+/// Pinned routes of the emulated network.
+void check_pins(const Network& network, const switching::Topology& topology, const ClusterConfig& config,
+                Diagnostics& out);
 /// Ghosts that a port's profile names, its queues and delay lines.
 void check_stages(const Profile& profile, const Port& port, const ClusterConfig& config, Diagnostics& out);
 /// Whether the delay lines of all ports, and what a queue pair may keep, fit the memory for frames.

@@ -90,6 +90,14 @@ config::Value tree_of(const Json& request, config::Diagnostics& out) {
 
 Error no_answer(const EmulatedPort& port) { return {"the worker of port " + *port.config.name + " does not answer"}; }
 
+std::optional<config::NetworkPart> part_called(const std::string& word) {
+  using enum config::NetworkPart;
+  return word == "storm"           ? std::optional(storm)
+         : word == "slow_receiver" ? std::optional(slow_receiver)
+         : word == "traffic"       ? std::optional(traffic)
+                                   : std::nullopt;
+}
+
 /// A part of the network with the limits of the file, and one more: what pauses the real node ends by itself.
 Result<Json> start_part(Emulator& emulator, EmulatedPort& port, config::NetworkPart part, const Json& request) {
   constexpr Duration slow_max = std::chrono::minutes{1};
@@ -274,11 +282,13 @@ Result<Json> change_network(Emulator& emulator, const Json& request) {
   if (!(*port)->plan.network) {
     return Error{"there is no emulated network behind port '" + *(*port)->config.name + "'"};
   }
-  using enum config::NetworkPart;
   const std::string word = text_at(request, "part");
-  const config::NetworkPart part = word == "storm" ? storm : word == "traffic" ? traffic : slow_receiver;
+  const std::optional<config::NetworkPart> part = part_called(word);
+  if (!part) {
+    return Error{"part: storm, slow_receiver or traffic, not '" + word + "'"};
+  }
   const bool start = request.value("start", true);
-  Result<Json> done = (start ? start_part : stop_part)(emulator, **port, part, request);
+  Result<Json> done = (start ? start_part : stop_part)(emulator, **port, *part, request);
   if (done) {
     (*done)[word] = start ? "started" : "stopped";
   }
