@@ -198,7 +198,9 @@ class Hpcc {
       if (*rate == rate_.bits_per_second) {
         to = share ? std::string(line[i + 1].text)
                    : std::to_string(static_cast<std::uint64_t>(value->value * 1000)) + "B";
-        (&to == &kmin_ ? kmin_at_ : kmax_at_) = share ? kmax_at_ : value->value;
+        if (!share) {
+          (&to == &kmin_ ? kmin_at_ : kmax_at_) = value->value;
+        }
       }
     }
     if (to.empty()) {
