@@ -1,5 +1,7 @@
 // Stage profile: a direction of a profile, a frame every 80 ns, which is 4 KiB packets at 400 Gb/s; the driver turns
 // once per burst.
+#include <optional>
+
 #include "bench/meter.hpp"
 #include "fabric/impairment.hpp"
 #include "frame/pool.hpp"
@@ -50,11 +52,11 @@ std::vector<events::Spec> armed(std::uint32_t n) {
 
 class Profile final : public Case {
  public:
-  Profile(const char* variant, const DirectionSpec& spec, std::uint32_t events = 0, unsigned burst = 32)
+  Profile(const char* variant, const DirectionSpec& spec, std::optional<std::uint32_t> events = {}, unsigned burst = 32)
       : Case({.stage = "profile", .variant = variant, .burst = burst, .qps = qps}),
         impairment_(spec, Rng{1}, pool_, wheel_, counters_, sink_),
-        table_(armed(events), host_, Instant{}) {
-    if (events != 0) {
+        table_(armed(events.value_or(0)), host_, Instant{}) {
+    if (events) {
       impairment_.use(&table_, fabric::Direction::from_node);
     }
     while (now_ < Instant{} + line_fill) {  // the delay line is full from here on
@@ -173,13 +175,14 @@ class Timers final : public Case, TimerClient {
 
 Cases profile_cases() {
   Cases cases;
-  const auto add = [&cases](const char* variant, const DirectionSpec& spec, std::uint32_t events = 0,
+  const auto add = [&cases](const char* variant, const DirectionSpec& spec, std::optional<std::uint32_t> events = {},
                             unsigned burst = 32) {
     cases.push_back(std::make_unique<Profile>(variant, spec, events, burst));
   };
   add("none", {});
-  add("none", {}, 0, 8);
-  add("none", {}, 0, 1);
+  add("none", {}, {}, 8);
+  add("none", {}, {}, 1);
+  add("0 events", {}, 0);
   add("10 events", {}, 10);
   add("100 events", {}, 100);
   add("10,000 events", {}, 10'000);

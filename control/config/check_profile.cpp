@@ -3,15 +3,14 @@
 #include <map>
 
 #include "config/checks.hpp"
+#include "frame/buffer.hpp"
 
 namespace nbx::config {
 namespace {
 
 constexpr std::uint32_t ethernet_header_bytes = 14;
-constexpr std::uint32_t frame_memory_overhead = 384;  // mbuf, headroom, VLAN tags
 
 std::uint32_t frame_bytes(std::uint32_t mtu) { return mtu + ethernet_header_bytes; }
-std::uint32_t frame_memory(std::uint32_t mtu) { return frame_bytes(mtu) + frame_memory_overhead; }
 
 Duration longest_jitter(const fabric::Jitter& jitter) {
   struct Longest {
@@ -328,7 +327,7 @@ void check_kept(const Ghost& ghost, const Port& port, const ClusterConfig& confi
   Diagnostic said{ghost.nic->pos,
                   "a queue pair of this NIC may keep " + std::to_string(packets) + " packets, with frames of " +
                       std::to_string(frame_bytes(*port.mtu)) + " bytes " +
-                      with_unit(packets * frame_memory(*port.mtu)) +
+                      with_unit(packets * buffer::bytes(*port.mtu)) +
                       " of memory; a quarter of the port's, for all queue pairs together, holds " +
                       std::to_string(room) + "; lower its out_of_order_packets, or raise memory.size",
                   {}};
@@ -354,12 +353,12 @@ DelayLine delay_line(const Direction& direction, std::uint32_t mtu) {
   const std::uint64_t bytes = frame_bytes(mtu);
   const Duration frame_time = serialize_time_ceil(bytes + ethernet_overhead_bytes, line.rate);
   line.frames = static_cast<std::uint64_t>(line.longest / frame_time) + queue / bytes + 1;
-  line.memory_bytes = line.frames * frame_memory(mtu);
+  line.memory_bytes = line.frames * buffer::bytes(mtu);
   return line;
 }
 
 std::uint64_t kept_frames(const ClusterConfig& config, const Port& port) {
-  return config.memory.size->value / config.ports.size() / frame_memory(*port.mtu) / 4;
+  return config.memory.size->value / config.ports.size() / buffer::bytes(*port.mtu) / 4;
 }
 
 std::vector<std::string> host_names(const ClusterConfig& config) {
@@ -404,31 +403,40 @@ void check_memory(const ClusterConfig& config, Diagnostics& out) {
     }
   }
   const std::uint64_t size = config.memory.size->value;
-  std::uint64_t needed = 0;
-  std::vector<Note> lines;
-  SourcePos worst;
+  const std::uint64_t share = size / std::max<std::size_t>(config.ports.size(), 1);
   for (const Port& port : config.ports) {
+    std::uint64_t needed = 0;
+    std::vector<Note> lines;
     for_each_direction(port.profile, [&](const Direction& direction) {
       const auto* rule = longest_rule(direction);
-      if (rule == nullptr) {
+      if (rule == nullptr && !direction.rate) {
         return;
       }
       const DelayLine line = delay_line(direction, *port.mtu);
       needed += line.memory_bytes;
-      lines.push_back({rule->pos, "port '" + *port.name + "': " + arithmetic(line, *port.mtu) + ", in memory " +
-                                      with_unit(line.memory_bytes)});
-      worst = rule->pos;
+      lines.push_back({rule != nullptr ? rule->pos : direction.rate->pos,
+                       "port '" + *port.name + "': " + arithmetic(line, *port.mtu) + ", in buffers of " +
+                           std::to_string(buffer::bytes(*port.mtu)) + " bytes " + with_unit(line.memory_bytes)});
     });
-  }
-  if (needed > size) {
+    needed += buffer::idle * buffer::bytes(*port.mtu);
+    if (lines.empty() || needed <= share) {
+      continue;
+    }
+    const SourcePos worst = lines.back().pos;
     if (config.memory.size.given()) {
       lines.push_back({config.memory.size.pos, "memory.size is here"});
     }
-    out.push_back({worst,
-                   "the delay lines do not fit: they need " + with_unit(needed) + " and memory.size is " +
-                       Scalar<ByteCount>::format(*config.memory.size) +
-                       "; lower the delay, give the direction a rate, or raise memory.size",
-                   std::move(lines)});
+    lines.push_back({port.name.pos, "port '" + *port.name + "': " + std::to_string(buffer::idle) +
+                                        " buffers in the rings of the device and in caches, " +
+                                        with_unit(buffer::idle * buffer::bytes(*port.mtu))});
+    out.push_back(
+        {worst,
+         "the delay lines do not fit: they need " + with_unit(needed) + " and memory.size is " +
+             Scalar<ByteCount>::format(*config.memory.size) +
+             (config.ports.size() > 1 ? ", an equal part for each of " + std::to_string(config.ports.size()) + " ports"
+                                      : "") +
+             "; lower the delay, give the direction a rate, or raise memory.size",
+         std::move(lines)});
   }
 }
 

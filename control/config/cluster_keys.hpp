@@ -331,6 +331,11 @@ void describe(V& v, ghost::SourceOptions& x) {
   v.field("port", x.port, "Port of rdma_cm.", {.limits = {.min = 1}});
   v.field("operation", x.operation, "What it sends.");
   v.field("message_size", as<ByteCount>(x.message_size), "Size of a message.");
+  v.field("sizes", x.sizes, "Sizes of messages that differ, 1 GiB at most.", {.fallback = "`message_size`"});
+  v.field("rate", x.rate,
+          "Of messages' bytes in the mean: messages come at random times (Poisson), and wait while "
+          "`depth` are in flight.",
+          {.limits = {.min = 1}, .fallback = "as fast as `depth` allows"});
   v.field("count", x.count, "Messages; 0: until the connection ends.");
   v.field("depth", x.depth, "Messages in flight.", {.limits = {.min = 1}});
   v.field("start", x.start, "When, after the start of the emulator.");

@@ -253,12 +253,6 @@ void complete_nic(Ghost& ghost, Diagnostics& out) {
   }
 }
 
-void complete_traffic(Traffic& traffic, Diagnostics& out) {
-  if (auto* cdf = std::get_if<FlowCdf>(&traffic.sizes); cdf != nullptr && cdf->source.given()) {
-    complete_cdf(*cdf, beside(cdf->source), out);
-  }
-}
-
 /// Adds to what the file says what it leaves to us.
 void complete(ClusterConfig& config, Diagnostics& out) {
   ProfileLoader profiles(out);
@@ -280,9 +274,6 @@ void complete(ClusterConfig& config, Diagnostics& out) {
   config.ghosts = expand(std::move(config.ghosts), out);
   if (config.network) {
     config.network->hosts = static_cast<std::uint32_t>(config.ghosts.size()) + 1;
-  }
-  for (Traffic& traffic : config.traffic) {
-    complete_traffic(traffic, out);
   }
   if (config.nccl) {
     complete_nccl(*config.nccl, out);
@@ -380,7 +371,6 @@ Loaded with_part(const ClusterConfig& current, NetworkPart part, const Value& ke
       break;
     case NetworkPart::traffic:
       read(keys, loaded.config.traffic.emplace_back(), {}, loaded.diagnostics);
-      complete_traffic(loaded.config.traffic.back(), loaded.diagnostics);
       break;
   }
   check_cluster(loaded.config, loaded.diagnostics, loaded.warnings);

@@ -1,17 +1,23 @@
 // Flow size distributions from files.
-#include "config/traffic.hpp"
-
 #include <fstream>
 #include <sstream>
 
+#include "config/load.hpp"
+#include "config/reader.hpp"
+#include "config/traffic_keys.hpp"
+
 namespace nbx::config {
 
-void complete_cdf(FlowCdf& cdf, const std::string& path, Diagnostics& out) {
-  if (const auto published = traffic::published_sizes(*cdf.source); !published.empty()) {
-    cdf.sizes.points.assign(published.begin(), published.end());
+void Raw<traffic::CdfSize>::read(const Value& value, traffic::CdfSize& cdf, Diagnostics& out) {
+  if (!expect_word(value, type(), out)) {
     return;
   }
-  const auto fail = [&](const std::string& message) { out.push_back({cdf.source.pos, message}); };
+  if (const auto published = traffic::published_sizes(value.text); !published.empty()) {
+    cdf.points.assign(published.begin(), published.end());
+    return;
+  }
+  const auto fail = [&](const std::string& message) { out.push_back({value.pos, message}); };
+  const std::string path = beside({value.text, value.pos});
   std::ifstream in(path);
   if (!in) {
     fail("cannot read '" + path + "', and there is no such published distribution: web_search, fb_hadoop");
@@ -27,15 +33,15 @@ void complete_cdf(FlowCdf& cdf, const std::string& path, Diagnostics& out) {
     std::string rest;
     const bool right = words >> point.bytes >> point.share && !(words >> rest);
     point.share /= 100;
-    const auto& before = cdf.sizes.points;
+    const auto& before = cdf.points;
     if (!right || point.bytes < 0 || point.share < 0 || point.share > 1 ||
         (!before.empty() && (point.bytes < before.back().bytes || point.share <= before.back().share))) {
       fail(path + ":" + std::to_string(number) + ": not bytes and a per cent, both rising");
       return;
     }
-    cdf.sizes.points.push_back(point);
+    cdf.points.push_back(point);
   }
-  if (cdf.sizes.points.size() < 2 || cdf.sizes.points.front().share != 0 || cdf.sizes.points.back().share != 1) {
+  if (cdf.points.size() < 2 || cdf.points.front().share != 0 || cdf.points.back().share != 1) {
     fail(path + ": does not go from 0 to 100 per cent");
   }
 }

@@ -23,12 +23,6 @@ struct Dcqcn {
   cc::DcqcnParams params;  // the preset's, but for what is given
 };
 
-struct FlowCdf {
-  Located<std::string> source;  // a published one, or a file relative to the one that names it
-  traffic::CdfSize sizes;       // set by load_cluster
-};
-using FlowSizes = std::variant<traffic::ConstantSize, traffic::UniformSize, traffic::ExponentialSize, FlowCdf>;
-
 struct Load {
   Probability share{1};
 };
@@ -39,7 +33,7 @@ struct Traffic {
   std::vector<Located<std::string>> from;  // ghosts; empty: all
   std::vector<Located<std::string>> to;    // ghosts or `node`; empty: all ghosts
   std::variant<BitRate, Load> rate;
-  FlowSizes sizes;
+  traffic::Sizes sizes;
   std::uint32_t packet_bytes = 1024;
   std::uint8_t dscp = 0;
   Ecn ecn = Ecn::ect0;
@@ -51,9 +45,5 @@ struct Traffic {
 
 /// The real node's name in a traffic section.
 inline constexpr const char* node_word = "node";
-
-/// The points of a published distribution, or those of a file: a line each with bytes and the per cent of flows that
-/// are not larger, rising from 0 to 100.
-void complete_cdf(FlowCdf& cdf, const std::string& path, Diagnostics& out);
 
 }  // namespace nbx::config

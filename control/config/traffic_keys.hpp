@@ -1,6 +1,7 @@
 // The keys of `traffic:`.
 #pragma once
 
+#include "config/document.hpp"
 #include "config/keys.hpp"
 #include "config/traffic.hpp"
 
@@ -19,8 +20,17 @@ void describe(V& v, traffic::UniformSize& x) {
   v.field("min", as<ByteCount>(x.min), "The smallest.", {.limits = {.min = 1}});
   v.field("max", as<ByteCount>(x.max), "The largest.", {.required = true, .limits = {.min = 1}});
 }
+/// The points of a published distribution, or those of a file: a line each with bytes and the per cent of flows that
+/// are not larger, rising from 0 to 100.
+template <>
+struct Raw<traffic::CdfSize> {
+  static std::string type() { return "name or path"; }
+  static Json schema() { return {{"type", "string"}}; }
+  static void read(const Value& value, traffic::CdfSize& target, Diagnostics& out);
+};
+
 template <class V>
-void describe(V& v, FlowSizes& x) {
+void describe(V& v, traffic::Sizes& x) {
   v.about({.name = "flow sizes", .doc = "How many bytes a flow has, headers not counted."});
   v.choice(x, {},
            alternative<traffic::ConstantSize>("constant", "All have this size.",
@@ -28,11 +38,10 @@ void describe(V& v, FlowSizes& x) {
            alternative<traffic::UniformSize>("uniform", "Between two sizes."),
            alternative<traffic::ExponentialSize>("exponential", "Exponential with this mean.",
                                                  [](auto& s) { return as<ByteCount>(s.mean); }, {.limits = {.min = 1}}),
-           alternative<FlowCdf>(
+           alternative<traffic::CdfSize>(
                "cdf",
                "A published distribution, `web_search` or `fb_hadoop`, or a file: a line each with "
-               "bytes and the per cent of flows that are not larger, from 0 to 100.",
-               [](auto& s) -> auto& { return s.source; }));
+               "bytes and the per cent of flows that are not larger, from 0 to 100."));
 }
 template <class V>
 void describe(V& v, Traffic& x) {

@@ -8,6 +8,7 @@
 #include <sstream>
 #include <thread>
 
+#include "frame/buffer.hpp"
 #include "plan/plan.hpp"
 #include "port/jit_filter.hpp"
 
@@ -179,7 +180,7 @@ std::optional<Error> Emulator::add_ports() {
                                           " has no device; name one, such as "
                                           "device: \"net_vhost0,iface=/run/nbx/p0.sock\"");
     }
-    const std::size_t frames = config_.memory.size->value / plans_.size() / port::pool_bytes(1, plans_[i].mtu);
+    const std::size_t frames = config_.memory.size->value / plans_.size() / buffer::bytes(plans_[i].mtu);
     auto source = port::MbufSource::create("nbx-" + *port_config.name, frames, plans_[i].mtu);
     if (!source) {
       return fail(source.error());

@@ -196,12 +196,6 @@ std::optional<rdma::RateLimit> make_rate_limit(const config::Transport& transpor
   return out;
 }
 
-traffic::Sizes make_sizes(const config::FlowSizes& sizes) {
-  return std::visit(Overloaded{[](const config::FlowCdf& cdf) { return traffic::Sizes{cdf.sizes}; },
-                               [](const auto& closed) { return traffic::Sizes{closed}; }},
-                    sizes);
-}
-
 traffic::Spec make_traffic(const config::Traffic& traffic, const ClusterConfig& config,
                            const switching::ClassMap& classes) {
   constexpr std::uint8_t untagged = 8;
@@ -217,7 +211,7 @@ traffic::Spec make_traffic(const config::Traffic& traffic, const ClusterConfig& 
                                          load.share.value * static_cast<double>(line.bits_per_second))};
                                    }},
                         traffic.rate);
-  out.sizes = make_sizes(traffic.sizes);
+  out.sizes = traffic.sizes;
   out.packet_bytes = traffic.packet_bytes;
   out.priority = classes.priority(untagged, traffic.dscp);
   out.ecn = static_cast<switching::Ecn>(traffic.ecn);

@@ -16,6 +16,7 @@
 #include "ghost/stream_ports.hpp"
 #include "rdma/cm.hpp"
 #include "rdma/transport.hpp"
+#include "traffic/sizes.hpp"
 
 namespace nbx::ghost {
 
@@ -109,10 +110,12 @@ struct SourceOptions {  // a ghost that sends to a listening real node
   std::uint16_t port = 7477;
   rdma::WrOpcode operation = rdma::WrOpcode::send;
   std::uint32_t message_size = 65536;
-  std::uint64_t count = 1000;     // 0: until the connection ends
-  std::uint32_t depth = 16;       // messages in flight
-  Duration start{};               // after the start of the emulator
-  std::uint64_t remote_addr = 0;  // for rdma operations when the peer's REP private data does not tell
+  std::optional<traffic::Sizes> sizes{};  // of messages, instead of message_size; 1 GiB at most
+  BitRate rate{};                         // of messages' bytes in the mean, which come at random times; 0: no pause
+  std::uint64_t count = 1000;             // 0: until the connection ends
+  std::uint32_t depth = 16;               // messages in flight
+  Duration start{};                       // after the start of the emulator
+  std::uint64_t remote_addr = 0;          // for rdma operations when the peer's REP private data does not tell
   std::uint32_t rkey = 0;
 };
 using PersonalityOptions =

@@ -7,13 +7,12 @@
 
 #include <algorithm>
 
+#include "frame/buffer.hpp"
 #include "port/vhost_socket.hpp"
 #include "port/xdp_steering.hpp"
 
 namespace nbx::port {
 namespace {
-
-constexpr std::uint16_t descriptors = 1024;
 
 std::string reason(int negative_errno) { return rte_strerror(-negative_errno); }
 
@@ -111,8 +110,8 @@ std::optional<Error> EthdevPort::configure(const EthdevConfig& config, MbufSourc
   if (const int result = rte_eth_dev_configure(id_, 1, 1, &conf); result != 0) {
     return Error{"refused its configuration: " + reason(result)};
   }
-  std::uint16_t rx = descriptors;
-  std::uint16_t tx = descriptors;
+  std::uint16_t rx = buffer::descriptors;
+  std::uint16_t tx = buffer::descriptors;
   if (const int result = rte_eth_dev_adjust_nb_rx_tx_desc(id_, &rx, &tx); result != 0) {
     return Error{"refused its queue sizes: " + reason(result)};
   }

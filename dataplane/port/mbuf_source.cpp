@@ -9,19 +9,13 @@
 #include <array>
 #include <new>
 
+#include "frame/buffer.hpp"
+
 namespace nbx::port {
 namespace {
 
-constexpr std::size_t private_size = RTE_ALIGN_CEIL(sizeof(Frame), RTE_CACHE_LINE_SIZE);
-// Ethernet header, two VLAN tags, FCS where a NIC keeps it, and room for drivers that want their ends aligned.
-constexpr std::uint32_t link_slack = 64;
-constexpr unsigned lcore_cache = 256;
-
-std::uint32_t data_room(std::uint32_t mtu) noexcept {
-  // Some drivers take nothing below DPDK's usual size.
-  return RTE_ALIGN_CEIL(RTE_PKTMBUF_HEADROOM + std::max<std::uint32_t>(mtu + link_slack, RTE_MBUF_DEFAULT_DATAROOM),
-                        RTE_CACHE_LINE_SIZE);
-}
+static_assert(buffer::header == sizeof(rte_mbuf) && buffer::headroom == RTE_PKTMBUF_HEADROOM &&
+              buffer::smallest_room == RTE_MBUF_DEFAULT_DATAROOM && buffer::cache_line == RTE_CACHE_LINE_SIZE);
 
 /// A Frame as a source promises it: data and capacity set, the rest as constructed.
 Frame& renew(rte_mbuf& mbuf, std::size_t offset) noexcept {
@@ -44,11 +38,11 @@ void touch_pages(rte_mempool* pool, void*, void* object, unsigned) {
 /// What rte_pktmbuf_pool_create() does, but packed across pages: device addresses are virtual ones (--iova-mode=va), so
 /// a buffer need not lie within one page, which would waste half of the memory on ordinary pages.
 rte_mempool* create_pool(const std::string& name, unsigned frames, std::uint16_t room) {
-  const auto element = static_cast<unsigned>(sizeof(rte_mbuf) + private_size + room);
+  const auto element = static_cast<unsigned>(buffer::header + buffer::private_size + room);
   rte_pktmbuf_pool_private geometry{};
   geometry.mbuf_data_room_size = room;
-  geometry.mbuf_priv_size = private_size;
-  rte_mempool* pool = rte_mempool_create_empty(name.c_str(), frames, element, lcore_cache, sizeof geometry,
+  geometry.mbuf_priv_size = buffer::private_size;
+  rte_mempool* pool = rte_mempool_create_empty(name.c_str(), frames, element, buffer::cached, sizeof geometry,
                                                SOCKET_ID_ANY, RTE_MEMPOOL_F_NO_IOVA_CONTIG);
   if (pool == nullptr) {
     return nullptr;
@@ -66,19 +60,15 @@ rte_mempool* create_pool(const std::string& name, unsigned frames, std::uint16_t
 
 }  // namespace
 
-std::uint64_t pool_bytes(std::size_t frames, std::uint32_t mtu) noexcept {
-  constexpr std::uint64_t object_overhead = 2 * RTE_CACHE_LINE_SIZE;  // the pool's header and its padding
-  return frames * (sizeof(rte_mbuf) + private_size + data_room(mtu) + object_overhead);
-}
-
 Result<std::unique_ptr<MbufSource>> MbufSource::create(const std::string& name, std::size_t frames, std::uint32_t mtu) {
-  if (data_room(mtu) > UINT16_MAX) {
+  if (buffer::data_room(mtu) > UINT16_MAX) {
     return Error{"an MTU of " + std::to_string(mtu) + " does not fit a packet buffer"};
   }
-  rte_mempool* pool = create_pool(name, static_cast<unsigned>(frames), static_cast<std::uint16_t>(data_room(mtu)));
+  rte_mempool* pool =
+      create_pool(name, static_cast<unsigned>(frames), static_cast<std::uint16_t>(buffer::data_room(mtu)));
   if (pool == nullptr) {
     return Error{"no memory for " + std::to_string(frames) + " packet buffers (" +
-                 std::to_string(pool_bytes(frames, mtu) >> 20U) + " MiB): " + rte_strerror(rte_errno) +
+                 std::to_string(frames * buffer::bytes(mtu) >> 20U) + " MiB): " + rte_strerror(rte_errno) +
                  "; give the machine more memory, or lower memory.size in the cluster file"};
   }
   return std::unique_ptr<MbufSource>(new MbufSource(pool));

@@ -15,9 +15,6 @@ struct rte_mempool;
 
 namespace nbx::port {
 
-/// Memory that a pool of `frames` frames of up to `mtu` bytes of IP packet takes.
-[[nodiscard]] std::uint64_t pool_bytes(std::size_t frames, std::uint32_t mtu) noexcept;
-
 class MbufSource final : public FrameSource {
  public:
   static Result<std::unique_ptr<MbufSource>> create(const std::string& name, std::size_t frames, std::uint32_t mtu);

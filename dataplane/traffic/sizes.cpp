@@ -57,6 +57,20 @@ std::uint64_t size_at(const Sizes& sizes, double u) noexcept {
   return std::max<std::uint64_t>(1, static_cast<std::uint64_t>(bytes + 0.5));
 }
 
+double mean_bytes(const Sizes& sizes) noexcept {
+  constexpr std::uint32_t quantiles = 100'000;
+  double sum = 0;
+  for (std::uint32_t i = 0; i < quantiles; ++i) {
+    sum += static_cast<double>(size_at(sizes, (i + 0.5) / quantiles));
+  }
+  return sum / quantiles;
+}
+
+std::uint64_t largest(const Sizes& sizes) noexcept {
+  constexpr double nearly_all = 1 - 1e-7;
+  return size_at(sizes, nearly_all);
+}
+
 std::span<const CdfPoint> published_sizes(std::string_view name) noexcept {
   if (name == "web_search") {
     return web_search;

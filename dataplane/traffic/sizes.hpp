@@ -32,6 +32,11 @@ using Sizes = std::variant<ConstantSize, UniformSize, ExponentialSize, CdfSize>;
 /// The size that a share `u` of all flows, from 0 to below 1, does not exceed; at least 1. The same on every machine.
 [[nodiscard]] std::uint64_t size_at(const Sizes& sizes, double u) noexcept;
 
+/// Their mean, to a part in ten thousand.
+[[nodiscard]] double mean_bytes(const Sizes& sizes) noexcept;
+/// What none exceeds, or hardly any: of exponential ones less than one in ten million do.
+[[nodiscard]] std::uint64_t largest(const Sizes& sizes) noexcept;
+
 /// Published distributions: `web_search`, `fb_hadoop`. Empty: there is none of that name.
 [[nodiscard]] std::span<const CdfPoint> published_sizes(std::string_view name) noexcept;
 

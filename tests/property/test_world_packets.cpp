@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <vector>
 
@@ -136,6 +137,84 @@ TEST(Paths, spray_reorders_and_ecmp_and_flowlets_do_not) {
   EXPECT_LE(adaptive.extent, spray.extent);  // queues that are kept even reorder less
   EXPECT_GT(spray.least, 19'000U);
   EXPECT_GT(flowlet.least, 10'000U);
+}
+
+/// How far a packet may come behind, by docs/fabric.md: a way differs from another by what its queues hold, in time
+/// `difference`; what leaves the host later than that after a packet does not overtake it.
+struct Overtaking {
+  Overtaking(std::uint64_t seed, switching::PathChoice choice, double gap_in_differences) {
+    constexpr std::uint32_t spines = 4;
+    constexpr std::uint32_t hosts = 4;
+    constexpr BitRate host_rate = BitRate::gbps(100);
+    Rng rng{seed};
+    const auto limit = static_cast<std::uint32_t>(10'000 + rng.below(50'000));
+    WorldSpec spec;
+    spec.seed = seed;
+    spec.packets = 100'000;
+    spec.topology = switching::leaf_spine({.leaves = 2,
+                                           .spines = spines,
+                                           .hosts_per_leaf = hosts,
+                                           .host_cable = {host_rate, 1us},
+                                           .fabric_cable = {host_rate, 1us}});
+    const auto slow = BitRate::gbps(20 + rng.below(80));
+    spec.topology.cables[2 * hosts + rng.below(2 * spines)].spec.rate = slow;
+    spec.network.switches.buffer = {.size_bytes = 100'000'000};
+    spec.network.switches.buffer.priority[3].queue_limit_bytes = limit;
+    const auto size = static_cast<std::uint32_t>(200 + rng.below(4000));
+    const std::uint64_t packets_waiting = limit / size + 1;  // and one on the line
+    const Duration at_slow = serialize_time_ceil(packets_waiting * (size + ethernet_overhead_bytes), slow);
+    const Duration elsewhere = serialize_time_ceil(packets_waiting * (size + ethernet_overhead_bytes), host_rate);
+    const Duration difference = at_slow + elsewhere;  // up to a spine and down from it; one cable is slow
+    const Duration spacing = serialize_time_ceil(size + ethernet_overhead_bytes, host_rate);
+    bound = static_cast<std::uint32_t>(difference / spacing);
+    spec.network.paths = {.choice = choice,
+                          .flowlet_gap = Duration{
+                              static_cast<std::int64_t>(static_cast<double>(difference.count()) * gap_in_differences)}};
+    World world{spec};
+    std::vector<Flow*> flows;
+    for (std::uint32_t i = 0; i < hosts; ++i) {
+      flows.push_back(&world.add<OpenLoopFlow>(
+          FlowSpec{.source = i, .destination = hosts + i, .packet_bytes = size, .hash = i, .packets = 5'000},
+          ArrivalSpec{.interval = spacing * 5 / 4, .poisson = true, .on = difference * 4, .off = difference * 3}));
+    }
+    EXPECT_TRUE(world.run_dry(at(10s)));
+    for (const Flow* flow : flows) {
+      reordered += flow->stats().reordered;
+      extent = std::max(extent, flow->stats().reorder_extent);
+    }
+  }
+  std::uint32_t bound;  // in packets
+  std::uint64_t reordered = 0;
+  std::uint32_t extent = 0;
+};
+
+TEST(Paths, what_overtakes_is_bounded_by_the_queues) {
+  using switching::PathChoice;
+  struct Row {
+    PathChoice choice;
+    double gap;  // in differences of the ways
+    double nearest = 0;
+    std::uint64_t reordered = 0;
+  };
+  std::array<Row, 4> rows{Row{PathChoice::spray, 0}, Row{PathChoice::adaptive, 0}, Row{PathChoice::flowlet, 0.01},
+                          Row{PathChoice::flowlet, 1}};
+  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+    SCOPED_TRACE(seed);
+    for (Row& row : rows) {
+      const Overtaking run{seed, row.choice, row.gap};
+      EXPECT_LE(run.extent, run.bound);
+      row.nearest = std::max(row.nearest, static_cast<double>(run.extent) / run.bound);
+      row.reordered += run.reordered;
+    }
+  }
+  for (const Row& row : rows) {
+    std::printf("choice %d, gap %.2f: %lu reordered, at worst %.2f of the bound\n", static_cast<int>(row.choice),
+                row.gap, static_cast<unsigned long>(row.reordered), row.nearest);
+  }
+  EXPECT_GT(rows[0].nearest, 0.5);  // the bound is no empty word
+  EXPECT_GT(rows[1].reordered, 0U);
+  EXPECT_GT(rows[2].reordered, 0U);
+  EXPECT_EQ(rows[3].reordered, 0U);  // a gap that outlasts the difference
 }
 
 // A leaf-spine cable is cut. The leaf avoids its own dead link at once; the spine has no other way to it, so traffic

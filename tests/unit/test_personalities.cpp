@@ -1,6 +1,7 @@
 // Personalities against each other, as two ghosts of one shard, and against what a real client said in a capture.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <string>
 
@@ -59,6 +60,29 @@ TEST(Personalities, SourceFillsASinkOfUnknownAddress) {
   rig.run_for(2s);
   EXPECT_EQ(status(rig, 1), "called 10.77.0.9: 0 open, 1 done, 0 failed");
   EXPECT_EQ(rig.count(Counter::rx_write_requests), 50U);
+  EXPECT_EQ(rig.count(Counter::req_remote_access_errors), 0U);
+}
+
+TEST(Personalities, SourceSendsMessagesOfRandomSizesAtARate) {
+  ShardRig rig(pair_plan(ghost::SinkOptions{.region_bytes = 1 << 20},
+                         ghost::SourceOptions{.connect = "10.77.0.9",
+                                              .port = 7476,
+                                              .operation = rdma::WrOpcode::rdma_write,
+                                              .sizes = traffic::UniformSize{1, 20'000},
+                                              .rate = BitRate::gbps(1),
+                                              .count = 0}));
+  const auto received = [&rig] {
+    std::uint64_t bytes = 0;
+    rig.shard().transport().for_each_qp([&](const rdma::Qp& qp) { bytes += qp.stats().payload_bytes_rx; });
+    return bytes;
+  };
+  rig.run_for(1s);  // for the connection
+  const std::uint64_t messages_before = rig.count(Counter::rx_write_requests);
+  const std::uint64_t bytes_before = received();
+  rig.run_for(1s);
+  const std::uint64_t messages = rig.count(Counter::rx_write_requests) - messages_before;
+  EXPECT_NEAR(static_cast<double>(messages), 1e9 / 8 / 10'000.5, 4 * std::sqrt(12'500)) << "Poisson";
+  EXPECT_NEAR(static_cast<double>(received() - bytes_before), 1e9 / 8, 0.05e9 / 8);
   EXPECT_EQ(rig.count(Counter::req_remote_access_errors), 0U);
 }
 

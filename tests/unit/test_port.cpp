@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/unique_fd.hpp"
+#include "frame/buffer.hpp"
 #include "port/eal.hpp"
 #include "port/ethdev_port.hpp"
 #include "port/mailbox.hpp"
@@ -31,7 +32,7 @@ class PortTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     auto started = Eal::start({.hugepages = HugepageUse::never,
-                               .memory_bytes = pool_bytes(small_frames_total, small_mtu),
+                               .memory_bytes = small_frames_total * buffer::bytes(small_mtu),
                                .pci_devices = {},
                                .log = {}});
     ASSERT_TRUE(started.ok()) << started.error().message;
