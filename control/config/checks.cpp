@@ -59,6 +59,22 @@ std::vector<std::string> port_names(const ClusterConfig& config) {
   return names;
 }
 
+/// One worker has one core.
+void check_one_core(const ClusterConfig& config, Diagnostics& out) {
+  const Located<std::uint32_t>* first = nullptr;
+  for (const Port& port : config.ports) {
+    if (!port.core) {
+      continue;
+    }
+    if (first != nullptr && **port.core != **first) {
+      out.push_back({port.core->pos,
+                     "one worker serves all ports, and it is on core " + text(**first) + ", not " + text(**port.core),
+                     {{first->pos, "which is said here"}}});
+    }
+    first = first != nullptr ? first : &*port.core;
+  }
+}
+
 void check_ports(const ClusterConfig& config, Diagnostics& out) {
   constexpr std::size_t ports_max = 256;  // PortId
   Unique<std::string> names("port", out);
@@ -67,13 +83,16 @@ void check_ports(const ClusterConfig& config, Diagnostics& out) {
   for (const Port& port : config.ports) {
     names.add(port.name);
     devices.add(port.device);
-    if (port.core) {
+    if (port.core && !config.one_worker) {
       cores.add(*port.core);
     }
     check_stages(port.profile, port, config, out);
   }
   if (config.ports.size() > ports_max) {
     out.push_back({config.ports[ports_max].name.pos, "more than " + std::to_string(ports_max) + " ports"});
+  }
+  if (config.one_worker) {
+    check_one_core(config, out);
   }
 }
 

@@ -238,6 +238,7 @@ struct ClusterConfig {
   std::string name;
   std::uint64_t seed = 1;
   std::vector<Port> ports;
+  bool one_worker = false;  // serves all ports
   std::vector<Node> nodes;
   std::vector<Ghost> ghosts;
   Transport transport;

@@ -84,7 +84,7 @@ struct Words<nccl::SkewShape> {
 
 template <class V>
 void describe(V& v, Port& x) {
-  v.about({.name = "port", .doc = "One Ethernet port of the emulator, with one worker core and one profile."});
+  v.about({.name = "port", .doc = "One Ethernet port of the emulator, with one profile."});
   v.field("name", x.name, "How commands, captures and the other sections call it.", {.required = true});
   v.field("device", x.device,
           "A DPDK device: a PCI address such as `0000:3b:00.0`, or a virtual device with its arguments.",
@@ -94,7 +94,7 @@ void describe(V& v, Port& x) {
           "profile.",
           {.fallback = "`ideal`"});
   v.field("mtu", x.mtu, "Largest IP packet in bytes.", {.limits = {.min = 576, .max = 9600}});
-  v.field("core", x.core, "CPU of the worker.", {.limits = {.max = 1023}, .fallback = "the next free one"});
+  v.field("core", x.core, "CPU of the port's worker.", {.limits = {.max = 1023}, .fallback = "any that is free"});
 }
 
 template <class V>
@@ -573,6 +573,8 @@ void describe(V& v, ClusterConfig& x) {
   v.field("cluster", x.name, "Name of the cluster.", {.required = true});
   v.field("seed", x.seed, "Seed of every random choice: same seed and input, same output.");
   v.field("ports", x.ports, "The emulator's ports.", {.required = true});
+  v.field("one_worker", x.one_worker,
+          "Whether one thread serves all ports, where cores are scarce; else each port has one.");
   v.field("nodes", x.nodes, "Real nodes.");
   v.field("ghosts", x.ghosts, "Nodes that do not exist.");
   v.field("transport", x.transport, "RDMA transport of the ghosts.");

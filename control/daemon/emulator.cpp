@@ -98,10 +98,8 @@ void Emulator::stop() {
     recorder_->stop();  // a dump that is due needs the workers
   }
   running_ = false;
-  for (const auto& port : ports_) {
-    if (port->worker) {
-      port->worker->stop();
-    }
+  for (const auto& worker : workers_) {
+    worker->stop();
   }
   if (watcher_) {
     watcher_->stop();
@@ -164,11 +162,13 @@ std::optional<Error> Emulator::start_eal() {
 }
 
 std::optional<Error> Emulator::add_ports() {
-  auto peers = port::PeerRings::create(plans_.size());
-  if (!peers) {
-    return Error{"error: " + peers.error().message};
+  if (!config_.one_worker) {
+    auto peers = port::PeerRings::create(plans_.size());
+    if (!peers) {
+      return Error{"error: " + peers.error().message};
+    }
+    peers_ = std::move(*peers);
   }
-  peers_ = std::move(*peers);
   watcher_ = std::make_unique<Watcher>();
   for (std::size_t i = 0; i < plans_.size(); ++i) {
     const config::Port& port_config = config_.ports[i];
@@ -300,22 +300,22 @@ std::optional<Error> Emulator::start_recorder() {
 }
 
 void Emulator::start_workers() {
-  // A worker may spin when it is pinned and the machine has cores left for the others and for everybody else.
-  const bool roomy = std::thread::hardware_concurrency() >= ports_.size() + 2;
+  std::vector<port::WorkerPort> served;
+  std::optional<unsigned> core;
   for (const auto& port : ports_) {
-    port::WorkerConfig worker{.id = port->plan.port, .name = *port->config.name, .core = {}, .own_core = false};
-    if (port->config.core) {
-      worker.core = **port->config.core;
-      worker.own_core = roomy;
+    served.push_back({.id = port->plan.port,
+                      .device = *port->device,
+                      .shard = *port->shard,
+                      .counters = port->counters,
+                      .mailbox = port->mailbox,
+                      .kernel = port->kernel.get()});
+    core = port->config.core ? std::optional(**port->config.core) : core;
+    if (!config_.one_worker) {
+      start_worker(*port->config.name, std::exchange(core, std::nullopt), std::exchange(served, {}));
     }
-    port->worker = std::make_unique<port::Worker>(worker, port::WorkerParts{.clock = *clock_,
-                                                                            .port = *port->device,
-                                                                            .shard = *port->shard,
-                                                                            .counters = port->counters,
-                                                                            .peers = *peers_,
-                                                                            .mailbox = port->mailbox,
-                                                                            .kernel = port->kernel.get()});
-    port->worker->start();
+  }
+  if (config_.one_worker) {
+    start_worker("ports", core, std::move(served));
   }
   running_ = true;
   for (const auto& port : ports_) {
@@ -323,6 +323,19 @@ void Emulator::start_workers() {
       spdlog::warn("port {}: its worker has not begun yet", *port->config.name);
     }
   }
+}
+
+void Emulator::start_worker(const std::string& name, std::optional<unsigned> core,
+                            std::vector<port::WorkerPort> served) {
+  // A worker may spin when it is pinned and the machine has cores left for the others and for everybody else.
+  const std::size_t workers = config_.one_worker ? 1 : ports_.size();
+  const bool roomy = std::thread::hardware_concurrency() >= workers + 2;
+  const port::WorkerConfig config{.name = name, .core = core, .own_core = core && roomy};
+  workers_.push_back(std::make_unique<port::Worker>(config, *clock_, served, peers_.get()));
+  for (const port::WorkerPort& port : served) {
+    ports_[index(port.id)]->worker = workers_.back().get();
+  }
+  workers_.back()->start();
 }
 
 }  // namespace nbx::daemon

@@ -48,7 +48,7 @@ struct EmulatedPort {
   std::unique_ptr<capture::Recorder> recorder;  // null: none was asked for
   std::unique_ptr<pipeline::Shard> shard;
   nccl::Service* nccl = nullptr;  // of the shard; null: this port has no NCCL ranks
-  std::unique_ptr<port::Worker> worker;
+  const port::Worker* worker = nullptr;
 };
 
 class Emulator {
@@ -98,6 +98,7 @@ class Emulator {
   std::optional<Error> start_capture();
   std::optional<Error> start_recorder();
   void start_workers();
+  void start_worker(const std::string& name, std::optional<unsigned> core, std::vector<port::WorkerPort> served);
   void connect_to_kernel(EmulatedPort& port);
   Result<pipeline::MakeEnsemble> make_nccl(EmulatedPort& port);
 
@@ -109,9 +110,10 @@ class Emulator {
   std::unique_ptr<port::Eal> eal_;
   std::optional<port::TscClock> clock_;
   std::vector<std::unique_ptr<port::MbufSource>> frames_;  // by port; a frame may end in another port's hands
-  std::unique_ptr<port::PeerRings> peers_;
-  std::unique_ptr<Watcher> watcher_;  // ghosts close their streams when they go
+  std::unique_ptr<port::PeerRings> peers_;                 // null: one worker
+  std::unique_ptr<Watcher> watcher_;                       // ghosts close their streams when they go
   std::vector<std::unique_ptr<EmulatedPort>> ports_;
+  std::vector<std::unique_ptr<port::Worker>> workers_;  // one per port, or one for all
   std::unique_ptr<CaptureControl> capture_;
   std::unique_ptr<RecorderControl> recorder_;
 };

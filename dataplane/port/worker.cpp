@@ -64,14 +64,18 @@ void Worker::stop() {
 void Worker::run() {
   prepare_thread(config_);
   const RegisteredThread registration;
-  Instant last = parts_.clock.now();
-  parts_.shard.start(last);
+  Instant last = clock_.now();
+  for (WorkerPort& port : ports_) {
+    port.shard.start(last);
+  }
   bool worked = true;
   while (!stopping_.load(std::memory_order_relaxed)) {
-    const Instant now = parts_.clock.now();
+    const Instant now = clock_.now();
     account(now - last, worked);
     if (was_interrupted(now - last)) {
-      parts_.shard.interrupted(last, now);
+      for (WorkerPort& port : ports_) {
+        port.shard.interrupted(last, now);
+      }
     }
     last = now;
     worked = turn(now);
@@ -84,69 +88,81 @@ void Worker::run() {
 }
 
 bool Worker::turn(Instant now) {
-  bool worked = receive(now);
-  worked |= take_from_peers(now);
-  worked |= parts_.kernel != nullptr && parts_.kernel->receive(parts_.shard, now);
-  worked |= parts_.mailbox.serve(now);
-  worked |= parts_.shard.progress(now, parts_.port.has_room());
-  worked |= transmit(now);
-  worked |= hand_to_peers();
-  worked |= parts_.kernel != nullptr && parts_.kernel->transmit(parts_.shard);
+  bool worked = false;
+  for (WorkerPort& port : ports_) {
+    worked |= receive(port, now);
+    worked |= take_from_peers(port, now);
+    worked |= port.kernel != nullptr && port.kernel->receive(port.shard, now);
+    worked |= port.mailbox.serve(now);
+  }
+  for (WorkerPort& port : ports_) {
+    worked |= port.shard.progress(now, port.device.has_room());
+  }
+  for (WorkerPort& port : ports_) {
+    worked |= hand_to_peers(port, now);
+  }
+  for (WorkerPort& port : ports_) {
+    worked |= transmit(port, now);
+    worked |= port.kernel != nullptr && port.kernel->transmit(port.shard);
+  }
   return worked;
 }
 
-bool Worker::receive(Instant now) noexcept {
+bool Worker::receive(WorkerPort& port, Instant now) noexcept {
   FrameList burst;
-  const std::size_t oversize = parts_.port.receive(burst, now);
+  const std::size_t oversize = port.device.receive(burst, now);
   for (std::size_t i = 0; i < oversize; ++i) {
-    parts_.counters.count(Drop::port_rx_oversize);
+    port.counters.count(Drop::port_rx_oversize);
   }
   const bool any = !burst.empty();
   if (any) {
-    parts_.shard.receive(burst, now);
+    port.shard.receive(burst, now);
   }
   return any;
 }
 
-bool Worker::take_from_peers(Instant now) noexcept {
+bool Worker::take_from_peers(WorkerPort& port, Instant now) noexcept {
   constexpr int frames_per_turn = 32;
   bool any = false;
-  for (std::uint8_t i = 0; i < parts_.peers.ports(); ++i) {
+  for (std::uint8_t i = 0; peers_ != nullptr && i < peers_->ports(); ++i) {
     const PortId peer{i};
-    for (int n = 0; peer != config_.id && n < frames_per_turn; ++n) {
-      Frame* frame = parts_.peers.pop(peer, config_.id);
+    for (int n = 0; peer != port.id && n < frames_per_turn; ++n) {
+      Frame* frame = peers_->pop(peer, port.id);
       if (frame == nullptr) {
         break;
       }
-      parts_.shard.receive_from_peer(*frame, peer, now);
+      port.shard.receive_from_peer(*frame, peer, now);
       any = true;
     }
   }
   return any;
 }
 
-bool Worker::hand_to_peers() noexcept {
+bool Worker::hand_to_peers(WorkerPort& port, Instant now) noexcept {
+  const std::size_t peers = peers_ != nullptr ? peers_->ports() : ports_.size();
   bool any = false;
-  for (std::uint8_t i = 0; i < parts_.peers.ports(); ++i) {
+  for (std::uint8_t i = 0; i < peers; ++i) {
     const PortId peer{i};
-    if (peer == config_.id) {
+    if (peer == port.id) {
       continue;
     }
-    while (Frame* frame = parts_.shard.to_peer(peer).pop_front()) {
+    while (Frame* frame = port.shard.to_peer(peer).pop_front()) {
       any = true;
-      if (!parts_.peers.push(config_.id, peer, *frame)) {
-        parts_.shard.discard(*frame, Drop::peer_ring_full);
+      if (peers_ == nullptr) {
+        ports_[i].shard.receive_from_peer(*frame, port.id, now);
+      } else if (!peers_->push(port.id, peer, *frame)) {
+        port.shard.discard(*frame, Drop::peer_ring_full);
       }
     }
   }
   return any;
 }
 
-bool Worker::transmit(Instant now) noexcept {
+bool Worker::transmit(WorkerPort& port, Instant now) noexcept {
   FrameList refused;
-  const bool any = parts_.port.transmit(parts_.shard.to_port(), refused, now);
+  const bool any = port.device.transmit(port.shard.to_port(), refused, now);
   while (Frame* frame = refused.pop_front()) {
-    parts_.shard.discard(*frame, Drop::port_tx_full);
+    port.shard.discard(*frame, Drop::port_tx_full);
   }
   return any;
 }
@@ -162,6 +178,14 @@ bool Worker::was_interrupted(Duration turn) noexcept {
   return nap != Duration::zero() || before != involuntary_switches_;
 }
 
+Instant Worker::next_deadline() const noexcept {
+  Instant next = Instant::never();
+  for (const WorkerPort& port : ports_) {
+    next = std::min(next, port.shard.next_deadline());
+  }
+  return next;
+}
+
 void Worker::rest(Instant now) noexcept {
   if (config_.own_core || ++idle_turns_ < awake_turns) {
     rte_pause();
@@ -169,7 +193,7 @@ void Worker::rest(Instant now) noexcept {
   }
   idle_turns_ = std::min(idle_turns_, drowsy_turns);
   const Duration nap = idle_turns_ < drowsy_turns ? nap_short : nap_long;
-  const Instant deadline = parts_.shard.next_deadline();
+  const Instant deadline = next_deadline();
   const Duration until_deadline = deadline == Instant::never() ? nap : deadline - now - wake_margin;
   const Duration sleep = std::min(nap, until_deadline);
   if (sleep < nap_min) {
@@ -190,15 +214,17 @@ Worker::Load Worker::load() const noexcept {
 }
 
 void Worker::return_frames() noexcept {
-  FrameList frames;
-  parts_.port.take_pending(frames);
-  frames.splice_back(parts_.shard.to_port());
-  while (Frame* frame = frames.pop_front()) {
-    parts_.shard.release(*frame);
-  }
-  for (std::uint8_t i = 0; i < parts_.peers.ports(); ++i) {
-    while (Frame* frame = PortId{i} == config_.id ? nullptr : parts_.peers.pop(PortId{i}, config_.id)) {
-      parts_.shard.release(*frame);
+  for (WorkerPort& port : ports_) {
+    FrameList frames;
+    port.device.take_pending(frames);
+    frames.splice_back(port.shard.to_port());
+    while (Frame* frame = frames.pop_front()) {
+      port.shard.release(*frame);
+    }
+    for (std::uint8_t i = 0; peers_ != nullptr && i < peers_->ports(); ++i) {
+      while (Frame* frame = PortId{i} == port.id ? nullptr : peers_->pop(PortId{i}, port.id)) {
+        port.shard.release(*frame);
+      }
     }
   }
 }

@@ -1,4 +1,4 @@
-// The thread of one port: the only endless loop, and the only place where a run on DPDK reads a clock.
+// The thread of one port, or of all: the only endless loop, and the only place where a run on DPDK reads a clock.
 #pragma once
 
 #include <atomic>
@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "pipeline/shard.hpp"
 #include "port/ethdev_port.hpp"
@@ -17,26 +18,26 @@
 namespace nbx::port {
 
 struct WorkerConfig {
-  PortId id{};
   std::string name;
   std::optional<unsigned> core;  // pinned there
   bool own_core = false;         // nobody else needs the core: never sleep
 };
 
-/// What a worker works with; all outlive it. Mail may arrive before the worker runs.
-struct WorkerParts {
-  const TscClock& clock;
-  EthdevPort& port;
+/// A port that a worker serves. All of it outlives the worker; mail may arrive before that runs.
+struct WorkerPort {
+  PortId id{};
+  EthdevPort& device;
   pipeline::Shard& shard;
   Counters& counters;  // the shard's
-  PeerRings& peers;
   Mailbox& mailbox;
   KernelLink* kernel = nullptr;  // null: no exception path
 };
 
 class Worker {
  public:
-  Worker(WorkerConfig config, const WorkerParts& parts) : config_(std::move(config)), parts_(parts) {}
+  /// `peers` leads to the ports of other workers; null: there are none, and `ports` are by PortId.
+  Worker(WorkerConfig config, const TscClock& clock, std::vector<WorkerPort> ports, PeerRings* peers)
+      : config_(std::move(config)), clock_(clock), ports_(std::move(ports)), peers_(peers) {}
   ~Worker() { stop(); }
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -44,7 +45,7 @@ class Worker {
   Worker& operator=(Worker&&) = delete;
 
   void start();
-  /// Returns when the loop has ended. Frames that were on their way are given back to the shard.
+  /// Returns when the loop has ended. Frames that were on their way are given back to the shards.
   void stop();
 
   struct Load {
@@ -57,17 +58,20 @@ class Worker {
  private:
   void run();
   bool turn(Instant now);
-  bool receive(Instant now) noexcept;
-  bool take_from_peers(Instant now) noexcept;
-  bool hand_to_peers() noexcept;
-  bool transmit(Instant now) noexcept;
+  static bool receive(WorkerPort& port, Instant now) noexcept;
+  bool take_from_peers(WorkerPort& port, Instant now) noexcept;
+  bool hand_to_peers(WorkerPort& port, Instant now) noexcept;
+  static bool transmit(WorkerPort& port, Instant now) noexcept;
+  [[nodiscard]] Instant next_deadline() const noexcept;
   void rest(Instant now) noexcept;
   [[nodiscard]] bool was_interrupted(Duration turn) noexcept;
   void account(Duration spent, bool worked) noexcept;
   void return_frames() noexcept;
 
   WorkerConfig config_;
-  WorkerParts parts_;
+  const TscClock& clock_;
+  std::vector<WorkerPort> ports_;
+  PeerRings* peers_;
   std::uint32_t idle_turns_ = 0;
   Duration nap_{};  // that ended the turn before
   long involuntary_switches_ = 0;

@@ -28,19 +28,25 @@ def run(*command, limit_s=COMMAND_LIMIT_S, check=True, **options):
 
 
 @contextlib.contextmanager
-def veth_pair(emulator, node, address="10.77.0.1/24"):
-    """Two network namespaces with a cable between them: emu0, and eth0 with the node's address."""
-    for name in (node, emulator):
+def veth_pairs(emulator, nodes):
+    """Network namespaces of real nodes, by name with the node's address, each on a cable of its own to the emulator's:
+    eth0 there, emu0, emu1, ... here."""
+    for name in (*nodes, emulator):
         run("ip", "netns", "add", name)
     try:
-        run("ip", "-n", emulator, "link", "add", "emu0", "type", "veth", "peer", "name", "eth0", "netns", node)
-        run("ip", "-n", emulator, "link", "set", "emu0", "up")
-        run("ip", "-n", node, "address", "add", address, "dev", "eth0")
-        run("ip", "-n", node, "link", "set", "eth0", "up")
+        for i, (node, address) in enumerate(nodes.items()):
+            run("ip", "-n", emulator, "link", "add", f"emu{i}", "type", "veth", "peer", "name", "eth0", "netns", node)
+            run("ip", "-n", emulator, "link", "set", f"emu{i}", "up")
+            run("ip", "-n", node, "address", "add", address, "dev", "eth0")
+            run("ip", "-n", node, "link", "set", "eth0", "up")
         yield
     finally:
-        for name in (node, emulator):
+        for name in (*nodes, emulator):
             run("ip", "netns", "delete", name)
+
+
+def veth_pair(emulator, node, address="10.77.0.1/24"):
+    return veth_pairs(emulator, {node: address})
 
 
 class Nbxd:
