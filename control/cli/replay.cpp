@@ -31,6 +31,11 @@ int run(const Input& input) {
   for (const config::Diagnostic& warning : loaded.warnings) {
     std::cerr << warning;
   }
+  if (loaded.config.network && loaded.config.ports.size() > 1) {
+    std::cerr << "nbx replay: " << input.cluster << " has a network over " << loaded.config.ports.size()
+              << " ports; a replay has one\n";
+    return exit_usage;
+  }
   const std::vector<pipeline::ShardPlan> plans = plan::make_plans(loaded.config);
   const auto named = [&](const pipeline::ShardPlan& p) { return p.port_name == input.port; };
   const auto plan =

@@ -42,9 +42,10 @@ class PinChecker {
   std::vector<switching::HostId> hosts_of(const Located<std::string>& word) {
     auto hosts = hosts_named(word, config_);
     if (hosts.empty() && word.given()) {
-      std::vector<std::string> known{node_word};
+      std::vector<std::string> known = names_;
+      known.emplace_back(node_word);
       for (const Ghost& ghost : config_.ghosts) {
-        known.insert(known.end(), {*ghost.name, ghost.group});
+        known.push_back(ghost.group);
       }
       out_.push_back({word.pos, "no ghost is called '" + *word + "'" + did_you_mean(*word, known)});
     }

@@ -362,9 +362,9 @@ std::uint64_t kept_frames(const ClusterConfig& config, const Port& port) {
 }
 
 std::vector<std::string> host_names(const ClusterConfig& config) {
-  std::vector<std::string> names{config.nodes.empty() ? std::string() : *config.nodes.front().name};
-  for (const Ghost& ghost : config.ghosts) {
-    names.push_back(*ghost.name);
+  std::vector<std::string> names;
+  for (NetworkHost& host : hosts_of(config)) {
+    names.push_back(std::move(host.name));
   }
   return names;
 }

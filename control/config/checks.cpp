@@ -83,7 +83,7 @@ void check_ports(const ClusterConfig& config, Diagnostics& out) {
   for (const Port& port : config.ports) {
     names.add(port.name);
     devices.add(port.device);
-    if (port.core && !config.one_worker) {
+    if (port.core && !*config.one_worker) {
       cores.add(*port.core);
     }
     check_stages(port.profile, port, config, out);
@@ -91,7 +91,7 @@ void check_ports(const ClusterConfig& config, Diagnostics& out) {
   if (config.ports.size() > ports_max) {
     out.push_back({config.ports[ports_max].name.pos, "more than " + std::to_string(ports_max) + " ports"});
   }
-  if (config.one_worker) {
+  if (*config.one_worker) {
     check_one_core(config, out);
   }
 }
@@ -368,8 +368,15 @@ void warn(const SourcePos& pos, const std::string& text, Diagnostics& warnings) 
   warnings.push_back({.pos = pos, .message = text, .severity = Severity::warning});
 }
 
-void check_storm(const Network& network, std::uint32_t max_frame, Diagnostics& warnings) {
+void check_storm(const Network& network, const ClusterConfig& config, std::uint32_t max_frame, Diagnostics& out,
+                 Diagnostics& warnings) {
   const Storm& storm = **network.storm;
+  if (!storm.port.given() && config.ports.size() > 1) {
+    out.push_back({network.storm->pos, "a storm needs 'port': there is more than one"});
+  } else if (storm.port.given() && find_port(config, *storm.port) == nullptr) {
+    out.push_back(
+        {storm.port.pos, "there is no port '" + *storm.port + "'" + did_you_mean(*storm.port, port_names(config))});
+  }
   const Duration pause = switching::pause_time(storm.quanta, network.host_rate);
   const Duration period = storm.period == Duration::zero() ? pause / 2 : storm.period;
   if (!switching::storm_is_gapless(storm.quanta, period, network.host_rate, max_frame)) {
@@ -426,9 +433,11 @@ void check_receivers(const Network& network, const ClusterConfig& config, std::u
 void check_network(const Network& network, const ClusterConfig& config, Diagnostics& out, Diagnostics& warnings) {
   const SourcePos& pos = network.topology.pos;
   check_priorities(network, out);
-  if (config.ports.size() != 1) {
-    out.push_back({pos, "a network is behind one port; there are " + std::to_string(config.ports.size())});
+  if (config.ports.empty()) {
     return;
+  }
+  if (config.ports.size() > 1 && !*config.one_worker) {
+    out.push_back({config.one_worker.pos, "the ports of a network have one worker"});
   }
   const auto* tree = std::get_if<FatTree>(&*network.topology);
   if (tree != nullptr && tree->k % 2 != 0) {
@@ -437,11 +446,13 @@ void check_network(const Network& network, const ClusterConfig& config, Diagnost
   }
   const switching::Topology topology = topology_of(network);
   if (topology.hosts.size() < network.hosts) {
-    out.push_back({pos, "the topology has " + std::to_string(topology.hosts.size()) + " hosts; the real node and " +
-                            std::to_string(network.hosts - 1) + " ghosts need " + std::to_string(network.hosts)});
+    out.push_back(
+        {pos, "the topology has " + std::to_string(topology.hosts.size()) + " hosts; " +
+                  (config.ports.size() == 1 ? "the real node" : std::to_string(config.ports.size()) + " real nodes") +
+                  " and " + std::to_string(config.ghosts.size()) + " ghosts need " + std::to_string(network.hosts)});
     return;
   }
-  const std::uint32_t max_frame = *config.ports.front().mtu + frame_headers;
+  const std::uint32_t max_frame = largest_frame(config);
   for (const switching::Finding& finding : switching::check(topology, spec_of(network, max_frame), max_frame)) {
     if (finding.fatal) {
       out.push_back({pos, finding.text});
@@ -452,7 +463,7 @@ void check_network(const Network& network, const ClusterConfig& config, Diagnost
   check_receivers(network, config, max_frame, out, warnings);
   check_pins(network, topology, config, out);
   if (network.storm) {
-    check_storm(network, max_frame, warnings);
+    check_storm(network, config, max_frame, out, warnings);
   }
   if (network.node_classes) {
     for (const std::string& line : switching::disagreements("the real node", classes_of(**network.node_classes),
@@ -476,8 +487,10 @@ void check_traffic(const Traffic& traffic, const ClusterConfig& config, Diagnost
       }
     }
   }
+  const std::vector<NetworkHost> hosts = hosts_of(config);
   for (const Located<std::string>& name : traffic.from) {
-    if (*name == node_word) {
+    const auto named = hosts_named(name, config);
+    if (std::any_of(named.begin(), named.end(), [&](switching::HostId id) { return hosts[id].ghost == nullptr; })) {
       out.push_back({name.pos, "the real node sends what it wants: 'from' names ghosts"});
     }
   }
@@ -573,6 +586,14 @@ void check_cluster(const ClusterConfig& config, Diagnostics& out, Diagnostics& w
   for (Diagnostic& diagnostic : out) {
     std::erase_if(diagnostic.notes, without_place);
   }
+}
+
+std::uint32_t largest_frame(const ClusterConfig& config) {
+  std::uint32_t mtu = 0;
+  for (const Port& port : config.ports) {
+    mtu = std::max(mtu, *port.mtu);
+  }
+  return mtu + frame_headers;
 }
 
 std::uint32_t largest_path_mtu(std::uint32_t mtu) {

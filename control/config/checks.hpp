@@ -41,7 +41,10 @@ inline constexpr std::uint32_t path_mtu_headers = 40 + 8 + 12 + 16 + 4 + 4;
 /// Largest path MTU whose packets fit an IP MTU.
 [[nodiscard]] std::uint32_t largest_path_mtu(std::uint32_t mtu);
 
-/// What hosts of the emulated network are called in the file: the real node, the ghosts.
+/// Of all ports, without FCS.
+[[nodiscard]] std::uint32_t largest_frame(const ClusterConfig& config);
+
+/// What hosts of the emulated network are called in the file.
 [[nodiscard]] std::vector<std::string> host_names(const ClusterConfig& config);
 
 /// Whether a match's word, a name or the start of names with `*`, stands for `name`.

@@ -1,5 +1,6 @@
 #include "config/cluster.hpp"
 
+#include <algorithm>
 #include <span>
 
 namespace nbx::config {
@@ -37,30 +38,48 @@ std::vector<std::byte> bytes_of(const PrivateData& data) {
   return std::visit([](const auto& each) { return bytes(each); }, data);
 }
 
-std::vector<switching::HostId> hosts_named(const Located<std::string>& name, const ClusterConfig& config) {
-  if (*name == node_word) {
-    return {0};
-  }
-  std::vector<switching::HostId> hosts;
-  for (std::uint32_t i = 0; i < config.ghosts.size(); ++i) {
-    if (*config.ghosts[i].name == *name || config.ghosts[i].group == *name) {
-      hosts.push_back(i + 1);
+std::vector<NetworkHost> hosts_of(const ClusterConfig& config) {
+  std::vector<NetworkHost> hosts;
+  for (const Port& port : config.ports) {
+    const auto node = std::find_if(config.nodes.begin(), config.nodes.end(),
+                                   [&](const Node& each) { return *each.port == *port.name; });
+    const bool named = node != config.nodes.end();
+    hosts.push_back({&port, nullptr, named ? *node->name : config.ports.size() > 1 ? *port.name : std::string()});
+    for (const Ghost& ghost : config.ghosts) {
+      if (*ghost.port == *port.name) {
+        hosts.push_back({&port, &ghost, *ghost.name});
+      }
     }
   }
   return hosts;
 }
 
+std::vector<switching::HostId> hosts_named(const Located<std::string>& name, const ClusterConfig& config) {
+  std::vector<switching::HostId> named;
+  const std::vector<NetworkHost> hosts = hosts_of(config);
+  for (std::uint32_t i = 0; i < hosts.size(); ++i) {
+    const NetworkHost& host = hosts[i];
+    if (host.name == *name || (host.ghost != nullptr ? host.ghost->group == *name : *name == node_word)) {
+      named.push_back(i);
+    }
+  }
+  return named;
+}
+
 std::vector<switching::HostId> hosts_named(const std::vector<Located<std::string>>& names,
                                            const ClusterConfig& config) {
-  std::vector<switching::HostId> hosts;
+  std::vector<switching::HostId> named;
   for (const Located<std::string>& name : names) {
     const auto found = hosts_named(name, config);
-    hosts.insert(hosts.end(), found.begin(), found.end());
+    named.insert(named.end(), found.begin(), found.end());
   }
-  for (std::uint32_t i = 0; names.empty() && i < config.ghosts.size(); ++i) {
-    hosts.push_back(i + 1);
+  const std::vector<NetworkHost> hosts = hosts_of(config);
+  for (std::uint32_t i = 0; names.empty() && i < hosts.size(); ++i) {
+    if (hosts[i].ghost != nullptr) {
+      named.push_back(i);
+    }
   }
-  return hosts;
+  return named;
 }
 
 }  // namespace nbx::config

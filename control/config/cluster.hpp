@@ -238,7 +238,7 @@ struct ClusterConfig {
   std::string name;
   std::uint64_t seed = 1;
   std::vector<Port> ports;
-  bool one_worker = false;  // serves all ports
+  Located<bool> one_worker{false};  // serves all ports
   std::vector<Node> nodes;
   std::vector<Ghost> ghosts;
   Transport transport;
@@ -252,6 +252,15 @@ struct ClusterConfig {
   Memory memory;
   std::string report_file;  // empty: none
 };
+
+/// A host of the network: a ghost, or the real node of a port.
+struct NetworkHost {
+  const Port* port = nullptr;
+  const Ghost* ghost = nullptr;  // null: the real node
+  std::string name;              // the ghost's; the real node's, or, when it has none and there are several, the port's
+};
+/// In the order of their HostId: for each port its real node, then its ghosts in the order of the file.
+[[nodiscard]] std::vector<NetworkHost> hosts_of(const ClusterConfig& config);
 
 /// The hosts of the network that a name means, empty when there is none of that name; without names all ghosts.
 [[nodiscard]] std::vector<switching::HostId> hosts_named(const Located<std::string>& name, const ClusterConfig& config);

@@ -574,13 +574,14 @@ void describe(V& v, ClusterConfig& x) {
   v.field("seed", x.seed, "Seed of every random choice: same seed and input, same output.");
   v.field("ports", x.ports, "The emulator's ports.", {.required = true});
   v.field("one_worker", x.one_worker,
-          "Whether one thread serves all ports, where cores are scarce; else each port has one.");
+          "Whether one thread serves all ports, where cores are scarce; else each port has one.",
+          {.fallback = "`false`; `true` with a network over several ports"});
   v.field("nodes", x.nodes, "Real nodes.");
   v.field("ghosts", x.ghosts, "Nodes that do not exist.");
   v.field("transport", x.transport, "RDMA transport of the ghosts.");
   v.field("cm", x.cm, "Communication management of the ghosts.");
   v.field("nccl", x.nccl, "NCCL ranks of the ghosts.", {.fallback = "none"});
-  v.field("network", x.network, "Switches between the port and its ghosts.", {.fallback = "none"});
+  v.field("network", x.network, "Switches between ports and ghosts.", {.fallback = "none"});
   v.field("traffic", x.traffic, "Background traffic in the network.", {.fallback = "none"});
   v.field("capture", x.capture, "Capture from the start.", {.fallback = "none"});
   v.field("recorder", x.recorder, "Flight recorder.", {.fallback = "none"});

@@ -273,7 +273,10 @@ void complete(ClusterConfig& config, Diagnostics& out) {
   }
   config.ghosts = expand(std::move(config.ghosts), out);
   if (config.network) {
-    config.network->hosts = static_cast<std::uint32_t>(config.ghosts.size()) + 1;
+    config.network->hosts = static_cast<std::uint32_t>(config.ghosts.size() + config.ports.size());
+    if (config.ports.size() > 1 && !config.one_worker.given()) {
+      config.one_worker.value = true;
+    }
   }
   if (config.nccl) {
     complete_nccl(*config.nccl, out);
@@ -352,7 +355,7 @@ LoadedProfile change_profile(const Profile& current, const Value& keys) {
   return changed;
 }
 
-Loaded with_part(const ClusterConfig& current, NetworkPart part, const Value& keys) {
+Loaded with_part(const ClusterConfig& current, NetworkPart part, const std::string& port, const Value& keys) {
   Loaded loaded{.config = current, .diagnostics = {}, .warnings = {}};
   if (!loaded.config.network) {
     loaded.diagnostics.push_back({keys.pos, "there is no emulated network"});
@@ -365,6 +368,7 @@ Loaded with_part(const ClusterConfig& current, NetworkPart part, const Value& ke
   switch (part) {
     case NetworkPart::storm:
       read(keys, network.storm.emplace(), {}, loaded.diagnostics);
+      (*network.storm)->port = {port, keys.pos};
       break;
     case NetworkPart::slow_receiver:
       read(keys, network.slow_receivers.emplace_back(), {}, loaded.diagnostics);

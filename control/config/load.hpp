@@ -39,7 +39,8 @@ struct LoadedProfile {
 /// What a command starts in the emulated network.
 enum class NetworkPart : std::uint8_t { storm, slow_receiver, traffic };
 /// `current` with what `keys` say as its only such part.
-[[nodiscard]] Loaded with_part(const ClusterConfig& current, NetworkPart part, const Value& keys);
+[[nodiscard]] Loaded with_part(const ClusterConfig& current, NetworkPart part, const std::string& port,
+                               const Value& keys);
 
 enum class FileKind : std::uint8_t { unknown, cluster, profile, job, nic, scenario };
 /// By the keys at its top; unknown, with a diagnostic, when it cannot be read or has keys of none.

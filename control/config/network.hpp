@@ -1,4 +1,4 @@
-// The emulated network of a cluster file: what lies between a port's cable and its ghosts.
+// The emulated network of a cluster file: what lies between the cables of ports and the ghosts.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct Dragonfly {
   std::uint32_t routers_per_group = 2;
   std::uint32_t global_links = 1;
 };
-/// The real node is host 0, the ghosts follow in the order of the file. Cables are the network's.
+/// Which host is whose: hosts_of(). Cables are the network's.
 using Shape = std::variant<Rack, switching::LeafSpineSpec, FatTree, switching::RailSpec, Dragonfly>;
 
 struct EcnThresholds {
@@ -54,8 +54,9 @@ struct Watchdog {
   switching::WatchdogAction action = switching::WatchdogAction::drop;
 };
 
-/// The switch at the real node's cable pauses it whatever the traffic.
+/// The switch at a real node's cable pauses it whatever the traffic.
 struct Storm {
+  Located<std::string> port;
   std::vector<std::uint8_t> priorities;
   std::uint16_t quanta = 0xffff;
   Duration period{};
@@ -94,7 +95,7 @@ struct Pin {
 
 struct Network {
   Located<Shape> topology;
-  std::uint32_t hosts = 0;  // the real node and the ghosts: set by load_cluster
+  std::uint32_t hosts = 0;  // the real nodes and the ghosts: set by load_cluster
   BitRate host_rate = BitRate::gbps(100);
   BitRate fabric_rate = BitRate::gbps(100);
   Duration propagation = std::chrono::nanoseconds{500};

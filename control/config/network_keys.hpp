@@ -61,7 +61,7 @@ void describe(V& v, Dragonfly& x) {
 template <class V>
 void describe(V& v, Shape& x) {
   v.about({.name = "topology",
-           .doc = "Which switches there are. The real node is host 0, the ghosts follow.",
+           .doc = "Which switches there are. For each port its real node is a host, then its ghosts.",
            .bare_names = true});
   v.choice(x, {}, alternative<Rack>("rack", "One switch."),
            alternative<switching::LeafSpineSpec>("leaf_spine", "Two stages."),
@@ -109,7 +109,8 @@ void describe(V& v, Watchdog& x) {
 }
 template <class V>
 void describe(V& v, Storm& x) {
-  v.about({.name = "pfc storm", .doc = "The switch at the real node's cable pauses it whatever the traffic."});
+  v.about({.name = "pfc storm", .doc = "The switch at a real node's cable pauses it whatever the traffic."});
+  v.field("port", x.port, "Whose real node.", {.fallback = "the only one"});
   v.field("priorities", x.priorities, "Which are paused.",
           {.required = true, .one_or_many = true, .limits = {.max = 7}});
   v.field("quanta", x.quanta, "Of each pause; one is 512 bit times at `host_rate`.", {.limits = {.min = 1}});
@@ -154,7 +155,9 @@ void describe(V& v, Pin& x) {
            .doc =
                "A way that is fixed, whatever `path_choice`. A switch of it takes another way only when the cable is "
                "dead. Of pins that match a frame the first one holds."});
-  v.field("from", x.from, "Who sends: `node`, or a ghost or the common name of several with a count.",
+  v.field("from", x.from,
+          "Who sends: `node`, which is every real node; the name of one, else that of its port; a ghost or the common "
+          "name of several with a count.",
           {.required = true});
   v.field("to", x.to, "Who receives.", {.required = true});
   v.field("source_port", x.source_port, "Of the flow with this UDP source port alone.", {.fallback = "all flows"});
@@ -165,8 +168,7 @@ void describe(V& v, Pin& x) {
 }
 template <class V>
 void describe(V& v, Network& x) {
-  v.about({.name = "network",
-           .doc = "Switches and cables between the port and its ghosts. One port only. See the page on the fabric."});
+  v.about({.name = "network", .doc = "Switches and cables between ports and ghosts. See the page on the fabric."});
   v.field("topology", x.topology, "Which switches and cables.", {.required = true});
   v.field("host_rate", x.host_rate, "Of the cables to hosts.", {.limits = {.min = 1}});
   v.field("fabric_rate", x.fabric_rate, "Of the cables between switches.", {.limits = {.min = 1}});
@@ -187,9 +189,9 @@ void describe(V& v, Network& x) {
   v.field("reroute_after", x.reroute_after, "From the last change of a cable until all switches have routes around it.",
           {.fallback = "never; a switch only avoids its own dead cables"});
   v.field("pins", x.pins, "Ways that are fixed.");
-  v.field("storm", x.storm, "A storm of pauses to the real node.", {.fallback = "none"});
+  v.field("storm", x.storm, "A storm of pauses to a real node.", {.fallback = "none"});
   v.field("slow_receivers", x.slow_receivers, "Ghosts that receive more slowly than their cable.");
-  v.field("node_classes", x.node_classes, "The real node's own priorities, to be compared.", {.fallback = "not known"});
+  v.field("node_classes", x.node_classes, "The real nodes' own priorities, to be compared.", {.fallback = "not known"});
   v.field("frames", x.frames, "Under way at once; beyond, frames are lost.", {.limits = {.min = 64, .max = 1U << 22U}});
 }
 

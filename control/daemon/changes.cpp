@@ -103,7 +103,7 @@ Result<Json> start_part(Emulator& emulator, EmulatedPort& port, config::NetworkP
   constexpr Duration slow_max = std::chrono::minutes{1};
   config::Diagnostics wrong;
   const config::Value keys = tree_of(request, wrong);
-  config::Loaded loaded = config::with_part(emulator.config(), part, keys);
+  config::Loaded loaded = config::with_part(emulator.config(), part, *port.config.name, keys);
   loaded.diagnostics.insert(loaded.diagnostics.end(), wrong.begin(), wrong.end());
   if (!loaded.ok()) {
     return Error{text_of(loaded.diagnostics)};
@@ -115,15 +115,21 @@ Result<Json> start_part(Emulator& emulator, EmulatedPort& port, config::NetworkP
     }
   }
   const auto plans = plan::make_plans(loaded.config);
-  const pipeline::NetworkPlan& wanted = *plans[index(port.plan.port)].network;
+  const pipeline::NetworkPlan& wanted = *plans.front().network;
+  const PortId id = port.plan.port;
+  const pipeline::NetworkPort& behind = wanted.ports[index(id)];
+  if (part == config::NetworkPart::slow_receiver && std::none_of(behind.receivers.begin(), behind.receivers.end(),
+                                                                 [](const auto& each) { return each.has_value(); })) {
+    return Error{"none of these ghosts is behind port '" + *port.config.name + "'"};
+  }
   const auto done = port.ask([&](pipeline::Shard& shard, Instant now) {
     pipeline::EmulatedNetwork& network = *shard.network();
-    if (wanted.storm) {
-      network.set_storm(wanted.storm, now);
+    if (behind.storm) {
+      network.set_storm(id, behind.storm, now);
     }
-    for (std::uint32_t i = 0; i < wanted.receivers.size(); ++i) {
-      if (wanted.receivers[i]) {
-        network.set_receiver(GhostId{i}, wanted.receivers[i], now);
+    for (std::uint32_t i = 0; i < behind.receivers.size(); ++i) {
+      if (behind.receivers[i]) {
+        network.set_receiver(id, GhostId{i}, behind.receivers[i], now);
       }
     }
     return wanted.traffic.empty() || network.traffic().add(wanted.traffic.front(), now);
@@ -153,11 +159,11 @@ Result<Json> stop_part(Emulator& emulator, EmulatedPort& port, config::NetworkPa
     pipeline::EmulatedNetwork& network = *shard.network();
     switch (part) {
       case config::NetworkPart::storm:
-        network.set_storm(std::nullopt, now);
+        network.set_storm(port.plan.port, std::nullopt, now);
         return true;
       case config::NetworkPart::slow_receiver:
         for (const GhostId ghost : ghosts) {
-          network.set_receiver(ghost, std::nullopt, now);
+          network.set_receiver(port.plan.port, ghost, std::nullopt, now);
         }
         return true;
       case config::NetworkPart::traffic:

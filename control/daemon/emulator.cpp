@@ -162,12 +162,15 @@ std::optional<Error> Emulator::start_eal() {
 }
 
 std::optional<Error> Emulator::add_ports() {
-  if (!config_.one_worker) {
+  if (!*config_.one_worker) {
     auto peers = port::PeerRings::create(plans_.size());
     if (!peers) {
       return Error{"error: " + peers.error().message};
     }
     peers_ = std::move(*peers);
+  }
+  if (config_.network && plans_.size() > 1) {
+    network_ = std::make_unique<pipeline::SharedNetwork>(*plans_.front().network, Rng{config_.seed}.fork("network"));
   }
   watcher_ = std::make_unique<Watcher>();
   for (std::size_t i = 0; i < plans_.size(); ++i) {
@@ -207,7 +210,8 @@ std::optional<Error> Emulator::add_ports() {
                                                                                 .counters = &port.counters,
                                                                                 .streams = port.streams.get(),
                                                                                 .tap = port.tap.get(),
-                                                                                .ensemble = std::move(*ensemble)});
+                                                                                .ensemble = std::move(*ensemble),
+                                                                                .network = network_.get()});
   }
   return std::nullopt;
 }
@@ -310,11 +314,11 @@ void Emulator::start_workers() {
                       .mailbox = port->mailbox,
                       .kernel = port->kernel.get()});
     core = port->config.core ? std::optional(**port->config.core) : core;
-    if (!config_.one_worker) {
+    if (!*config_.one_worker) {
       start_worker(*port->config.name, std::exchange(core, std::nullopt), std::exchange(served, {}));
     }
   }
-  if (config_.one_worker) {
+  if (*config_.one_worker) {
     start_worker("ports", core, std::move(served));
   }
   running_ = true;
@@ -328,10 +332,10 @@ void Emulator::start_workers() {
 void Emulator::start_worker(const std::string& name, std::optional<unsigned> core,
                             std::vector<port::WorkerPort> served) {
   // A worker may spin when it is pinned and the machine has cores left for the others and for everybody else.
-  const std::size_t workers = config_.one_worker ? 1 : ports_.size();
+  const std::size_t workers = *config_.one_worker ? 1 : ports_.size();
   const bool roomy = std::thread::hardware_concurrency() >= workers + 2;
   const port::WorkerConfig config{.name = name, .core = core, .own_core = core && roomy};
-  workers_.push_back(std::make_unique<port::Worker>(config, *clock_, served, peers_.get()));
+  workers_.push_back(std::make_unique<port::Worker>(config, *clock_, served, peers_.get(), network_.get()));
   for (const port::WorkerPort& port : served) {
     ports_[index(port.id)]->worker = workers_.back().get();
   }

@@ -111,6 +111,7 @@ class Emulator {
   std::optional<port::TscClock> clock_;
   std::vector<std::unique_ptr<port::MbufSource>> frames_;  // by port; a frame may end in another port's hands
   std::unique_ptr<port::PeerRings> peers_;                 // null: one worker
+  std::unique_ptr<pipeline::SharedNetwork> network_;       // null: each shard has what its plan says
   std::unique_ptr<Watcher> watcher_;                       // ghosts close their streams when they go
   std::vector<std::unique_ptr<EmulatedPort>> ports_;
   std::vector<std::unique_ptr<port::Worker>> workers_;  // one per port, or one for all

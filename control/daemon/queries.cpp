@@ -260,22 +260,21 @@ Json traffic_json(Emulator& emulator) {
   };
   const Instant now = Instant{} + emulator.uptime();
   Json doc = {{"traffic", Json::array()}};
-  for (const auto& port : emulator.ports()) {
-    const auto copied = emulator.ask(*port, [now](const pipeline::Shard& shard) {
-      std::vector<Copy> copies;
-      const traffic::Engine* engine = shard.traffic();
-      for (std::size_t i = 0; engine != nullptr && i < engine->size(); ++i) {
-        copies.push_back({engine->spec(i), engine->stats(i), engine->active(i, now)});
-      }
-      return copies;
-    });
-    if (!copied) {
-      doc["traffic"].push_back(silent_port(*port));
-      continue;
+  EmulatedPort& first = *emulator.ports().front();  // all ports have the same network
+  const auto copied = emulator.ask(first, [now](const pipeline::Shard& shard) {
+    std::vector<Copy> copies;
+    const traffic::Engine* engine = shard.traffic();
+    for (std::size_t i = 0; engine != nullptr && i < engine->size(); ++i) {
+      copies.push_back({engine->spec(i), engine->stats(i), engine->active(i, now)});
     }
-    for (const Copy& copy : *copied) {
-      doc["traffic"].push_back(report::traffic_json(copy.spec, copy.stats, copy.active));
-    }
+    return copies;
+  });
+  if (!copied) {
+    doc["traffic"].push_back(silent_port(first));
+    return doc;
+  }
+  for (const Copy& copy : *copied) {
+    doc["traffic"].push_back(report::traffic_json(copy.spec, copy.stats, copy.active));
   }
   return doc;
 }

@@ -126,7 +126,7 @@ void add_port(Json& doc, Emulator& emulator, EmulatedPort& port) {
     doc["delays"].push_back(with_place(port, "to_node", report::delay_json(outcome->to_node_delay)));
     doc["lateness"].push_back(with_place(port, "from_node", report::lateness_json(outcome->from_node_delay)));
     doc["lateness"].push_back(with_place(port, "to_node", report::lateness_json(outcome->to_node_delay)));
-    if (outcome->network) {
+    if (outcome->network) {  // the one of all ports
       doc["network"] = report::network_json(*outcome->network);
     }
   }

@@ -253,14 +253,41 @@ void add_pins(const config::Pin& pin, const ClusterConfig& config, pipeline::Net
   }
 }
 
-pipeline::NetworkPlan make_network(const ClusterConfig& config, std::uint32_t max_frame) {
+std::optional<pipeline::SlowPlan> make_slow(const config::Ghost& ghost, const config::Network& network) {
+  for (const config::SlowReceiver& receiver : network.slow_receivers) {
+    const auto names = [&](const auto& word) { return config::names_ghost(*word, *ghost.name); };
+    if (std::any_of(receiver.ghosts.begin(), receiver.ghosts.end(), names)) {
+      return pipeline::SlowPlan{config::receiver_of(receiver, network), receiver.lasts};
+    }
+  }
+  return std::nullopt;
+}
+
+std::vector<pipeline::NetworkPort> make_network_ports(const ClusterConfig& config) {
+  const config::Network& network = *config.network;
+  std::vector<pipeline::NetworkPort> out;
+  switching::HostId id = 0;
+  for (const config::NetworkHost& host : config::hosts_of(config)) {
+    if (host.ghost == nullptr) {
+      out.push_back({.name = *host.port->name, .node = id, .ghosts = {}, .storm = {}, .receivers = {}});
+      if (network.storm && (config.ports.size() == 1 || *(*network.storm)->port == *host.port->name)) {
+        out.back().storm = make_storm(**network.storm);
+      }
+    } else {
+      out.back().ghosts.push_back(id);
+      out.back().receivers.push_back(make_slow(*host.ghost, network));
+    }
+    ++id;
+  }
+  return out;
+}
+
+pipeline::NetworkPlan make_network(const ClusterConfig& config) {
   const config::Network& network = *config.network;
   pipeline::NetworkPlan out;
   out.topology = config::topology_of(network);
-  out.spec = config::spec_of(network, max_frame);
-  for (std::uint32_t host = 1; host < network.hosts; ++host) {
-    out.ghosts.push_back(host);
-  }
+  out.spec = config::spec_of(network, config::largest_frame(config));
+  out.ports = make_network_ports(config);
   out.classes = config::classes_of(network);
   if (network.node_classes) {
     out.node_classes = config::classes_of(**network.node_classes);
@@ -273,17 +300,23 @@ pipeline::NetworkPlan make_network(const ClusterConfig& config, std::uint32_t ma
     add_pins(pin, config, out);
   }
   out.reroute_after = network.reroute_after;
-  if (network.storm) {
-    out.storm = make_storm(**network.storm);
-  }
-  out.receivers.resize(config.ghosts.size());
-  for (const config::SlowReceiver& receiver : network.slow_receivers) {
-    for (std::size_t i = 0; i < config.ghosts.size(); ++i) {
-      const auto names = [&](const auto& word) { return config::names_ghost(*word, *config.ghosts[i].name); };
-      if (std::any_of(receiver.ghosts.begin(), receiver.ghosts.end(), names)) {
-        out.receivers[i] = pipeline::SlowPlan{config::receiver_of(receiver, network), receiver.lasts};
+  return out;
+}
+
+std::vector<std::pair<Mac, PortId>> macs_elsewhere(const config::Port& port, const ClusterConfig& config) {
+  std::vector<std::pair<Mac, PortId>> out;
+  const auto add = [&](const std::string& name, const Mac& mac) {
+    for (std::size_t i = 0; i < config.ports.size() && name != *port.name; ++i) {
+      if (*config.ports[i].name == name) {
+        out.emplace_back(mac, PortId{static_cast<std::uint8_t>(i)});
       }
     }
+  };
+  for (const config::Node& node : config.nodes) {
+    add(*node.port, *node.mac);
+  }
+  for (const config::Ghost& ghost : config.ghosts) {
+    add(*ghost.port, **ghost.mac);
   }
   return out;
 }
@@ -298,15 +331,14 @@ pipeline::ShardPlan make_plan(const config::Port& port, PortId id, const Cluster
     out.ghosts.push_back(make_ghost(*ghost, port, config));
   }
   for (const config::Node& node : config.nodes) {
-    if (*node.port == *port.name) {
-      for (const auto& address : node.addresses) {
-        out.neighbours.emplace_back(address->ip, *node.mac);
-      }
+    for (const auto& address : node.addresses) {
+      out.neighbours.emplace_back(address->ip, *node.mac);
     }
   }
+  out.elsewhere = macs_elsewhere(port, config);
   out.profile = make_profile(port.profile, port, config);
   if (config.network) {
-    out.network = make_network(config, *port.mtu + config::frame_headers);
+    out.network = make_network(config);
   }
   out.transport.send_cnp = config.transport.cnp;
   out.transport.cnp_interval = config.transport.cnp_interval;

@@ -7,27 +7,30 @@ using nlohmann::ordered_json;
 
 double microseconds(Duration duration) { return static_cast<double>(duration.count()) / 1e6; }
 
-ordered_json pause_row(const char* direction, const switching::PauseTrack& track) {
-  return {{"direction", direction},
-          {"frame", "PAUSE"},
-          {"pauses", track.pauses()},
-          {"resumes", track.resumes()},
-          {"paused_us", microseconds(track.total())},
-          {"longest_us", microseconds(track.longest())},
-          {"gaps", track.gaps()},
-          {"longest_gap_us", microseconds(track.longest_gap())}};
+/// `port`: empty when there is only one.
+ordered_json row_of(const std::string& port) {
+  return port.empty() ? ordered_json::object() : ordered_json{{"port", port}};
 }
 
-void add_pauses(ordered_json& rows, const char* direction, const switching::PauseTracks& tracks) {
-  for (std::size_t p = 0; p < tracks.pfc.size(); ++p) {
-    if (tracks.pfc[p].seen()) {
-      rows.push_back(pause_row(direction, tracks.pfc[p]));
-      rows.back()["frame"] = "PFC " + std::to_string(p);
+void add_pauses(ordered_json& rows, const std::string& port, const char* direction,
+                const switching::PauseTracks& tracks) {
+  const auto add = [&](const std::string& frame, const switching::PauseTrack& track) {
+    if (track.seen()) {
+      rows.push_back(row_of(port));
+      rows.back().update({{"direction", direction},
+                          {"frame", frame},
+                          {"pauses", track.pauses()},
+                          {"resumes", track.resumes()},
+                          {"paused_us", microseconds(track.total())},
+                          {"longest_us", microseconds(track.longest())},
+                          {"gaps", track.gaps()},
+                          {"longest_gap_us", microseconds(track.longest_gap())}});
     }
+  };
+  for (std::size_t p = 0; p < tracks.pfc.size(); ++p) {
+    add("PFC " + std::to_string(p), tracks.pfc[p]);
   }
-  if (tracks.plain.seen()) {
-    rows.push_back(pause_row(direction, tracks.plain));
-  }
+  add("PAUSE", tracks.plain);
 }
 
 void add_rows(ordered_json& doc, const char* key, ordered_json rows) {
@@ -43,8 +46,11 @@ ordered_json network_json(const pipeline::NetworkReport& report) {
   doc["deadlock"] = report.deadlock.empty() ? "none" : report.deadlock;
   doc["xoffs"] = report.xoffs;
   ordered_json pauses = ordered_json::array();
-  add_pauses(pauses, "from_node", report.from_node);
-  add_pauses(pauses, "to_node", report.to_node);
+  for (const pipeline::NetworkReport::Node& node : report.nodes) {
+    const std::string port = report.nodes.size() > 1 ? node.port : std::string();
+    add_pauses(pauses, port, "from_node", node.from_node);
+    add_pauses(pauses, port, "to_node", node.to_node);
+  }
   add_rows(doc, "pauses", std::move(pauses));
   ordered_json watchdogs = ordered_json::array();
   for (const pipeline::NetworkReport::Watchdog& w : report.watchdogs) {
@@ -63,11 +69,14 @@ ordered_json network_json(const pipeline::NetworkReport& report) {
   }
   add_rows(doc, "slow_receivers", std::move(receivers));
   ordered_json classes = ordered_json::array();
-  for (const pipeline::NetworkReport::ClassDifference& c : report.classes) {
-    classes.push_back({{"frames", c.frames},
-                       {"direction", c.from_node ? "from_node" : "to_node"},
-                       {"network_priority", c.network},
-                       {c.of_node ? "node_priority" : "ghost_priority", c.other}});
+  for (const pipeline::NetworkReport::Node& node : report.nodes) {
+    for (const pipeline::NetworkReport::ClassDifference& c : node.classes) {
+      classes.push_back(row_of(report.nodes.size() > 1 ? node.port : std::string()));
+      classes.back().update({{"frames", c.frames},
+                             {"direction", c.from_node ? "from_node" : "to_node"},
+                             {"network_priority", c.network},
+                             {c.of_node ? "node_priority" : "ghost_priority", c.other}});
+    }
   }
   add_rows(doc, "class_disagreements", std::move(classes));
   ordered_json queues = ordered_json::array();

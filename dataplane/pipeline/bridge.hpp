@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <deque>
+#include <optional>
 #include <unordered_map>
 
 #include "base/ids.hpp"
@@ -20,6 +21,11 @@ class Bridge {
   [[nodiscard]] bool has_peers() const noexcept { return queues_.size() > 1; }
   [[nodiscard]] FrameList& queue(PortId peer) noexcept { return queues_[index(peer)]; }
   [[nodiscard]] bool knows(const Mac& mac) const noexcept { return !learned_.empty() && learned_.contains(mac); }
+  /// The port that `mac` is behind, if that is known.
+  [[nodiscard]] std::optional<PortId> find(const Mac& mac) const noexcept {
+    const auto known = learned_.empty() ? learned_.end() : learned_.find(mac);
+    return known != learned_.end() ? std::optional(known->second) : std::nullopt;
+  }
 
   void learn(const Mac& mac, PortId peer) noexcept {
     const auto known = learned_.find(mac);
@@ -48,6 +54,15 @@ class Bridge {
       last = PortId{static_cast<std::uint8_t>(i)};
     }
     push(frame, last, counters);
+  }
+
+  /// Queues copies for every other port.
+  void copy_to_all(const Frame& frame, FramePool& pool, Counters& counters) noexcept {
+    for (std::uint8_t i = 0; i < queues_.size(); ++i) {
+      if (PortId{i} != self_) {
+        copy(frame, PortId{i}, pool, counters);
+      }
+    }
   }
 
   void free_all(FramePool& pool) noexcept {

@@ -1,5 +1,6 @@
 #include "pipeline/emulated_network.hpp"
 
+#include <deque>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -19,6 +20,7 @@ using switching::PortIndex;
 
 struct FramePacket final : switching::Packet {
   Frame* frame = nullptr;  // nullptr: background traffic
+  PortId from{};           // of the frame
   traffic::Reference reference;
 };
 
@@ -65,9 +67,8 @@ PauseFrame pause_of(const Frame& frame) noexcept {
 
 class EmulatedNetwork::State final : public switching::PacketOwner, public traffic::Carrier, private TimerClient {
  public:
-  State(const NetworkPlan& plan, Wheel& wheel, const Rng& rng, User& user)
-      : user_(user),
-        wheel_(wheel),
+  State(const NetworkPlan& plan, Wheel& wheel, const Rng& rng)
+      : wheel_(wheel),
         plan_(plan),
         slab_(std::make_unique<FramePacket[]>(plan.packets)),
         network_(wheel, *this, plan.topology, plan.spec, rng),
@@ -77,11 +78,14 @@ class EmulatedNetwork::State final : public switching::PacketOwner, public traff
     for (std::uint32_t i = 0; i < plan.packets; ++i) {
       free_.push_back(slab_[i]);
     }
-    node_ = std::make_unique<Station>(*this, wheel, plan.node, true);
     by_host_.resize(plan.topology.hosts.size());
-    for (std::size_t i = 0; i < plan.ghosts.size(); ++i) {
-      by_host_[plan.ghosts[i]] = i;
-      ghosts_.push_back(std::make_unique<Station>(*this, wheel, plan.ghosts[i], false));
+    for (const NetworkPort& of_plan : plan.ports) {
+      Port& port = ports_.emplace_back();
+      port.node = make_station(of_plan.node, port, true);
+      for (const HostId ghost : of_plan.ghosts) {
+        port.ghosts.push_back(make_station(ghost, port, false));
+      }
+      port.storm = std::make_unique<switching::PauseStorm>(wheel, to_node(of_plan.node));
     }
     for (std::uint32_t i = 0; i < plan.pins.size(); ++i) {
       const PinPlan& pin = plan.pins[i];
@@ -90,24 +94,18 @@ class EmulatedNetwork::State final : public switching::PacketOwner, public traff
         network_.pin(switching::Packet::pin_key(i + 1), pin.to, hop.at, hop.port);
       }
     }
-    storm_ = std::make_unique<switching::PauseStorm>(wheel, to_node());
   }
 
   void start(Instant now) {
     traffic_.start(now);
-    if (plan_.storm) {
-      set_storm(plan_.storm, now);
-    }
-    for (std::size_t i = 0; i < plan_.receivers.size(); ++i) {
-      ghosts_[i]->set_slow(plan_.receivers[i], now);
-    }
-  }
-
-  void set_storm(const std::optional<StormPlan>& storm, Instant now) noexcept {
-    if (storm) {
-      storm_->start(storm->pauses, now + storm->start);
-    } else if (storm_->blows(now)) {
-      storm_->stop(now);
+    for (std::size_t p = 0; p < ports_.size(); ++p) {
+      const NetworkPort& of_plan = plan_.ports[p];
+      if (of_plan.storm) {
+        set_storm(ports_[p], of_plan.storm, now);
+      }
+      for (std::size_t i = 0; i < of_plan.receivers.size(); ++i) {
+        ports_[p].ghosts[i]->set_slow(of_plan.receivers[i], now);
+      }
     }
   }
 
@@ -125,17 +123,20 @@ class EmulatedNetwork::State final : public switching::PacketOwner, public traff
     set_links(now);
   }
 
+  struct Port;
+
   /// One end of the network: a transmitter like a NIC's, which obeys the pauses of its switch.
   class Station final : public switching::Receiver,
                         private switching::EgressPort::Owner,
                         private switching::SlowReceiver::Owner,
                         private TimerClient {
    public:
-    Station(State& owner, Wheel& wheel, HostId host, bool node)
+    Station(State& owner, HostId host, Port& port, bool node)
         : owner_(owner),
+          port_(port),
           node_(node),
           host_(host),
-          out_(wheel, *this, owner.network_.uplink(host),
+          out_(owner.wheel_, *this, owner.network_.uplink(host),
                {.rate = owner.network_.host_rate(host), .overhead_bytes = owner.plan_.spec.switches.overhead_bytes}) {
       owner.network_.attach(host, *this);
       slow_until_.client = this;
@@ -161,7 +162,7 @@ class EmulatedNetwork::State final : public switching::PacketOwner, public traff
     }
     void on_packet(switching::Packet& packet, PortIndex /*port*/, Instant now) noexcept override {
       if (!is_slow_) {
-        owner_.arrived(static_cast<FramePacket&>(packet), node_, now);
+        owner_.arrived(static_cast<FramePacket&>(packet), *this, now);
       } else if (!slow_->receive(packet, now)) {
         owner_.lose(static_cast<FramePacket&>(packet), Drop::network_receiver_full, now);
       }
@@ -169,13 +170,15 @@ class EmulatedNetwork::State final : public switching::PacketOwner, public traff
     void on_pause(const PauseFrame& frame, PortIndex /*port*/, Instant now) noexcept override {
       out_.on_pause(frame, now);
       if (node_) {
-        owner_.paused_.on_frame(frame, out_.rate(), now);
-        owner_.user_.on_pause(frame, now);
+        port_.paused.on_frame(frame, out_.rate(), now);
+        port_.user->on_pause(frame, now);
       }
     }
     void send(switching::Packet& packet, Instant now) noexcept { out_.enqueue(packet, now); }
     void send_pause(const PauseFrame& frame, Instant now) noexcept { out_.send_pause(frame, now); }
     [[nodiscard]] HostId host() const noexcept { return host_; }
+    [[nodiscard]] Port& port() noexcept { return port_; }
+    [[nodiscard]] bool is_node() const noexcept { return node_; }
     [[nodiscard]] const switching::SlowReceiver* slow() const noexcept { return slow_.get(); }
 
     // Of a ghost: the priorities of what it has sent to the real node, the latest among them.
@@ -191,7 +194,7 @@ class EmulatedNetwork::State final : public switching::PacketOwner, public traff
       }
     }
     void on_drained(switching::Packet& packet, Instant now) noexcept override {
-      owner_.arrived(static_cast<FramePacket&>(packet), node_, now);
+      owner_.arrived(static_cast<FramePacket&>(packet), *this, now);
     }
     void on_departed(switching::Packet& packet, Instant now) noexcept override {
       const auto& mine = static_cast<FramePacket&>(packet);
@@ -200,6 +203,7 @@ class EmulatedNetwork::State final : public switching::PacketOwner, public traff
       }
     }
     State& owner_;
+    Port& port_;
     bool node_;
     HostId host_;
     switching::EgressPort out_;
@@ -207,6 +211,33 @@ class EmulatedNetwork::State final : public switching::PacketOwner, public traff
     bool is_slow_ = false;
     TimerNode slow_until_;
   };
+
+  using PriorityPairs = std::array<std::array<std::uint64_t, switching::priorities>, switching::priorities>;
+
+  struct Port {
+    User* user = nullptr;
+    std::unique_ptr<Station> node;
+    std::vector<std::unique_ptr<Station>> ghosts;
+    std::unique_ptr<switching::PauseStorm> storm;
+    switching::PauseTracks paused;  // the real node, by this network
+    switching::PauseTracks pauses_of_node;
+    std::array<PriorityPairs, 2> differences{};  // from the node, to it; [here][at the node]
+    PriorityPairs other_than_ghosts{};           // from the node; [here][the ghost's latest]
+  };
+
+  std::unique_ptr<Station> make_station(HostId host, Port& port, bool node) {
+    auto station = std::make_unique<Station>(*this, host, port, node);
+    by_host_[host] = station.get();
+    return station;
+  }
+
+  static void set_storm(Port& port, const std::optional<StormPlan>& storm, Instant now) noexcept {
+    if (storm) {
+      port.storm->start(storm->pauses, now + storm->start);
+    } else if (port.storm->blows(now)) {
+      port.storm->stop(now);
+    }
+  }
 
   /// What the priority of a frame is taken from.
   struct Marks {
@@ -218,46 +249,49 @@ class EmulatedNetwork::State final : public switching::PacketOwner, public traff
             static_cast<std::uint8_t>(wire::has_ip(p.kind) ? p.traffic_class >> 2U : 64)};
   }
 
-  /// A frame between the real node and `ghost`, of `priority` here.
-  void compare_classes(const wire::Parsed& p, Station& ghost, bool from_node, std::uint8_t priority) noexcept {
+  /// A frame between two ends, one of them a real node, of `priority` here.
+  void compare_classes(const wire::Parsed& p, Station& from, Station& to, std::uint8_t priority) noexcept {
     if (plan_.node_classes) {
       const Marks marks = marks_of(p);
       const std::uint8_t of_node = plan_.node_classes->priority(marks.pcp, marks.dscp);
-      if (of_node != priority) {
-        ++differences_[from_node ? 0 : 1][priority][of_node];
-        user_.on_class_disagreement();
+      for (const bool from_node : {true, false}) {
+        Station& end = from_node ? from : to;
+        if (end.is_node() && of_node != priority) {
+          ++end.port().differences[from_node ? 0 : 1][priority][of_node];
+          end.port().user->on_class_disagreement();
+        }
       }
     }
     if (p.kind != wire::FrameKind::roce_v2 || wire::transport_of(p.opcode) == wire::Transport::cnp) {
       return;  // notifications have a class of their own
     }
-    if (!from_node) {
-      ghost.sends_in |= static_cast<std::uint8_t>(1U << priority);
-      ghost.sent_in = priority;
-    } else if (ghost.sends_in != 0 && ((ghost.sends_in >> priority) & 1U) == 0) {
-      ++other_than_ghosts_[priority][ghost.sent_in];
-      user_.on_class_disagreement();
+    if (!from.is_node()) {
+      from.sends_in |= static_cast<std::uint8_t>(1U << priority);
+      from.sent_in = priority;
+    } else if (!to.is_node() && to.sends_in != 0 && ((to.sends_in >> priority) & 1U) == 0) {
+      ++from.port().other_than_ghosts[priority][to.sent_in];
+      from.port().user->on_class_disagreement();
     }
   }
 
-  void send(Frame& frame, Station& from, Station& to, Instant now) noexcept {
+  void send(Frame& frame, PortId sender, Station& from, Station& to, Instant now) noexcept {
     auto* packet = static_cast<FramePacket*>(free_.pop_front());
     if (packet == nullptr) {
-      user_.on_lost(frame, Drop::network_full, now);
+      to.port().user->on_lost(frame, Drop::network_full, now);
       return;
     }
     const wire::Parsed& p = frame.parsed;
     const Marks marks = marks_of(p);
     packet->frame = &frame;
+    packet->from = sender;
     packet->size = std::max<std::uint32_t>(frame.size, switching::pause_frame_size);
     packet->destination = to.host();
     packet->flow = flow_of(frame);
     packet->pin = pin_of(from.host(), to.host(), wire::has_ip(p.kind) ? p.udp_source_port : std::uint16_t{0});
     packet->priority = plan_.classes.priority(marks.pcp, marks.dscp);
     packet->ecn = static_cast<switching::Ecn>(wire::has_ip(p.kind) ? p.traffic_class & wire::ecn::mask : 0);
-    const bool from_node = &from == node_.get();
-    if (from_node || &to == node_.get()) {
-      compare_classes(p, from_node ? to : from, from_node, packet->priority);
+    if (from.is_node() || to.is_node()) {
+      compare_classes(p, from, to, packet->priority);
     }
     from.send(*packet, now);
   }
@@ -291,15 +325,16 @@ class EmulatedNetwork::State final : public switching::PacketOwner, public traff
     packet->pin = pin_of(wish.from, wish.to, 0);
     packet->priority = wish.priority;
     packet->ecn = wish.ecn;
-    station(wish.from).send(*packet, now);
+    by_host_[wish.from]->send(*packet, now);
     return true;
   }
   [[nodiscard]] BitRate port_rate(HostId host) const noexcept override { return network_.host_rate(host); }
-  [[nodiscard]] Station& station(HostId host) noexcept {
-    return host == plan_.node ? *node_ : *ghosts_[by_host_[host]];
+  [[nodiscard]] Station& station(const End& end) noexcept {
+    Port& port = ports_[index(end.port)];
+    return end.ghost == no_ghost ? *port.node : *port.ghosts[index(end.ghost)];
   }
 
-  void arrived(FramePacket& packet, bool at_node, Instant now) noexcept {
+  void arrived(FramePacket& packet, Station& at, Instant now) noexcept {
     if (packet.frame == nullptr) {
       const traffic::Reference reference = packet.reference;
       const std::uint32_t size = packet.size;
@@ -314,8 +349,9 @@ class EmulatedNetwork::State final : public switching::PacketOwner, public traff
       frame.parsed.traffic_class |= wire::ecn::ce;
       frame.treatment.ecn_marked = true;
     }
+    const PortId from = packet.from;
     give_back(packet);
-    user_.on_crossed(frame, at_node, now);
+    at.port().user->on_crossed(frame, from, at.is_node(), now);
   }
 
   void on_dropped(switching::Packet& packet, switching::SwitchDrop reason, Instant now) noexcept override {
@@ -325,11 +361,12 @@ class EmulatedNetwork::State final : public switching::PacketOwner, public traff
   void lose(FramePacket& packet, Drop why, Instant now) noexcept {
     Frame* const frame = packet.frame;
     const traffic::Reference reference = packet.reference;
+    Station& to = *by_host_[packet.destination];
     give_back(packet);
     if (frame == nullptr) {
       traffic_.on_dropped(reference, now);
     } else {
-      user_.on_lost(*frame, why, now);
+      to.port().user->on_lost(*frame, why, now);
     }
   }
 
@@ -367,12 +404,12 @@ class EmulatedNetwork::State final : public switching::PacketOwner, public traff
     free_.push_front(packet);
   }
 
-  /// The switch's port at the real node's cable.
-  switching::EgressPort& to_node() {
+  /// The switch's port at a real node's cable.
+  switching::EgressPort& to_node(HostId node) {
     switching::EgressPort* found = nullptr;
     for (switching::SwitchId s = 0; s < network_.topology().switches.size(); ++s) {
       for (PortIndex i = 0; i < network_.at(s).ports(); ++i) {
-        if (network_.peer(s, i).end == switching::Topology::End{.host = true, .index = plan_.node}) {
+        if (network_.peer(s, i).end == switching::Topology::End{.host = true, .index = node}) {
           found = &network_.at(s).port(i);
         }
       }
@@ -381,7 +418,6 @@ class EmulatedNetwork::State final : public switching::PacketOwner, public traff
     return *found;
   }
 
-  using PriorityPairs = std::array<std::array<std::uint64_t, switching::priorities>, switching::priorities>;
   static void add_differences(std::vector<NetworkReport::ClassDifference>& out, const PriorityPairs& frames,
                               bool from_node, bool of_node) {
     for (unsigned network = 0; network < switching::priorities; ++network) {
@@ -403,9 +439,21 @@ class EmulatedNetwork::State final : public switching::PacketOwner, public traff
 
   [[nodiscard]] NetworkReport report(Instant now) const {
     NetworkReport out;
-    out.host_rate = network_.host_rate(plan_.node);
-    out.to_node = paused_;
-    out.from_node = pauses_of_node_;
+    for (std::size_t i = 0; i < ports_.size(); ++i) {
+      const Port& port = ports_[i];
+      NetworkReport::Node& node = out.nodes.emplace_back();
+      node.port = plan_.ports[i].name;
+      node.to_node = port.paused;
+      node.from_node = port.pauses_of_node;
+      add_differences(node.classes, port.differences[0], true, true);
+      add_differences(node.classes, port.differences[1], false, true);
+      add_differences(node.classes, port.other_than_ghosts, true, false);
+      for (const auto& ghost : port.ghosts) {
+        if (const switching::SlowReceiver* slow = ghost->slow(); slow != nullptr) {
+          out.receivers.push_back({network_.topology().hosts[ghost->host()], slow->counters(), slow->pauses()});
+        }
+      }
+    }
     for (switching::SwitchId s = 0; s < network_.topology().switches.size(); ++s) {
       for (PortIndex i = 0; i < network_.at(s).ports(); ++i) {
         const switching::PfcWatchdog& watchdog = network_.at(s).watchdog(i);
@@ -415,14 +463,6 @@ class EmulatedNetwork::State final : public switching::PacketOwner, public traff
         out.xoffs += network_.at(s).pfc(i).xoffs();
       }
     }
-    for (const auto& ghost : ghosts_) {
-      if (const switching::SlowReceiver* slow = ghost->slow(); slow != nullptr) {
-        out.receivers.push_back({network_.topology().hosts[ghost->host()], slow->counters(), slow->pauses()});
-      }
-    }
-    add_differences(out.classes, differences_[0], true, true);
-    add_differences(out.classes, differences_[1], false, true);
-    add_differences(out.classes, other_than_ghosts_, true, false);
     for (unsigned p = 0; p < switching::priorities; ++p) {
       if (NetworkReport::Queues queues = queues_of(p); queues.admitted != 0) {
         out.queues.push_back(std::move(queues));
@@ -457,12 +497,11 @@ class EmulatedNetwork::State final : public switching::PacketOwner, public traff
     return out;
   }
 
-  void pause_from_node(const PauseFrame& frame, Instant now) noexcept {
-    pauses_of_node_.on_frame(frame, network_.host_rate(plan_.node), now);
-    node_->send_pause(frame, now);
+  void pause_from_node(Port& port, const PauseFrame& frame, Instant now) noexcept {
+    port.pauses_of_node.on_frame(frame, network_.host_rate(port.node->host()), now);
+    port.node->send_pause(frame, now);
   }
 
-  User& user_;
   Wheel& wheel_;
   NetworkPlan plan_;
   std::unique_ptr<FramePacket[]> slab_;
@@ -473,43 +512,39 @@ class EmulatedNetwork::State final : public switching::PacketOwner, public traff
   std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> pins_;  // of the plan, by the pair
   TimerNode repair_;
   TimerNode reroute_;
-  std::array<PriorityPairs, 2> differences_{};  // from the node, to it; [here][at the node]
-  PriorityPairs other_than_ghosts_{};           // [here][the ghost's latest]
-  std::unique_ptr<switching::PauseStorm> storm_;
-  switching::PauseTracks paused_;  // the real node, by this network
-  switching::PauseTracks pauses_of_node_;
-  std::unique_ptr<Station> node_;
-  std::vector<std::unique_ptr<Station>> ghosts_;
-  std::vector<std::size_t> by_host_;  // index of its ghost
+  std::vector<Station*> by_host_;
+  std::deque<Port> ports_;  // do not move
 };
 
-EmulatedNetwork::EmulatedNetwork(const NetworkPlan& plan, Wheel& wheel, const Rng& rng, User& user)
-    : state_(std::make_unique<State>(plan, wheel, rng, user)) {}
+EmulatedNetwork::EmulatedNetwork(const NetworkPlan& plan, Wheel& wheel, const Rng& rng)
+    : state_(std::make_unique<State>(plan, wheel, rng)) {}
 EmulatedNetwork::~EmulatedNetwork() = default;
 
+void EmulatedNetwork::attach(PortId port, User& user) noexcept { state_->ports_[index(port)].user = &user; }
 void EmulatedNetwork::start(Instant now) { state_->start(now); }
-void EmulatedNetwork::from_node(Frame& frame, GhostId to, Instant now) noexcept {
-  state_->send(frame, *state_->node_, *state_->ghosts_[index(to)], now);
+
+void EmulatedNetwork::send(Frame& frame, End from, End to, Instant now) noexcept {
+  state_->send(frame, from.port, state_->station(from), state_->station(to), now);
 }
 
-void EmulatedNetwork::from_ghost(Frame& frame, GhostId from, std::optional<GhostId> to, Instant now) noexcept {
-  state_->send(frame, *state_->ghosts_[index(from)], to ? *state_->ghosts_[index(*to)] : *state_->node_, now);
+EmulatedNetwork::End EmulatedNetwork::addressee(PortId port, const Frame& frame) const noexcept {
+  return {port, state_->ports_[index(port)].user->addressee(frame)};
 }
 
-void EmulatedNetwork::pause_from_node(const Frame& frame, Instant now) noexcept {
-  state_->pause_from_node(pause_of(frame), now);
+void EmulatedNetwork::pause_from_node(PortId port, const Frame& frame, Instant now) noexcept {
+  state_->pause_from_node(state_->ports_[index(port)], pause_of(frame), now);
 }
 
 void EmulatedNetwork::take_link_down(switching::LinkId link, Instant until, Instant now) noexcept {
   state_->take_link_down(link, until, now);
 }
 
-void EmulatedNetwork::set_storm(const std::optional<StormPlan>& storm, Instant now) noexcept {
-  state_->set_storm(storm, now);
+void EmulatedNetwork::set_storm(PortId port, const std::optional<StormPlan>& storm, Instant now) noexcept {
+  State::set_storm(state_->ports_[index(port)], storm, now);
 }
 
-void EmulatedNetwork::set_receiver(GhostId ghost, const std::optional<SlowPlan>& slow, Instant now) {
-  state_->ghosts_[index(ghost)]->set_slow(slow, now);
+void EmulatedNetwork::set_receiver(PortId port, GhostId ghost, const std::optional<SlowPlan>& slow, Instant now) {
+  state_->station({port, ghost}).set_slow(slow, now);
 }
 
 traffic::Engine& EmulatedNetwork::traffic() noexcept { return state_->traffic_; }

@@ -33,12 +33,17 @@ struct NetworkReport {
     std::uint64_t frames = 0;
   };
 
-  BitRate host_rate{};
-  switching::PauseTracks to_node;  // the frames that the port sent
-  switching::PauseTracks from_node;
+  /// A real node at its cable.
+  struct Node {
+    std::string port;
+    switching::PauseTracks to_node;  // the frames that the port sent
+    switching::PauseTracks from_node;
+    std::vector<ClassDifference> classes;
+  };
+
+  std::vector<Node> nodes;  // by port
   std::vector<Watchdog> watchdogs;
   std::vector<Receiver> receivers;
-  std::vector<ClassDifference> classes;
   /// Over all switches, by priority.
   struct Queues {
     unsigned priority = 0;

@@ -73,8 +73,9 @@ struct ShardPlan {
   std::uint32_t mtu = 4200;  // largest IP packet
   std::vector<GhostPlan> ghosts;
   std::vector<std::pair<IpAddress, Mac>> neighbours;  // known in advance: real nodes whose file entry has a MAC
+  std::vector<std::pair<Mac, PortId>> elsewhere;      // likewise: nodes and ghosts behind other ports
   fabric::ProfileSpec profile;
-  std::optional<NetworkPlan> network;  // none: the ghosts are at the other end of the port's cable
+  std::optional<NetworkPlan> network;  // the cluster's; none: the ghosts are at the other end of the port's cable
   rdma::TransportConfig transport;
   rdma::CmConfig cm;
   std::uint16_t beside_tcp_port = 0;  // TCP with this port is the emulator's own: no profile touches it

@@ -51,6 +51,7 @@ class Shard::State final : public EmulatedNetwork::User,
         counters_(*environment.counters),
         rng_(Rng{plan.seed}.fork(plan.port_name)),
         pool_(*environment.frames),
+        wheel_(environment.network != nullptr ? environment.network->wheel : own_wheel_),
         directory_(identities(plan)),
         transport_(plan.transport, pool_, wheel_, counters_, egress_),
         cm_(plan.cm, transport_, wheel_, counters_, rng_.fork("cm")),
@@ -65,8 +66,17 @@ class Shard::State final : public EmulatedNetwork::User,
     transport_.set_mad_handler(&cm_);
     transport_.set_connection_observer(this);
     silent_until_.resize(plan.ghosts.size());
-    if (plan.network) {
-      network_ = std::make_unique<EmulatedNetwork>(*plan.network, wheel_, rng_.fork("network"), *this);
+    if (environment.network != nullptr) {
+      network_ = &environment.network->network;
+    } else if (plan.network) {
+      own_network_ = std::make_unique<EmulatedNetwork>(*plan.network, wheel_, rng_.fork("network"));
+      network_ = own_network_.get();
+    }
+    if (network_ != nullptr) {
+      network_->attach(plan.port, *this);
+    }
+    for (const auto& [mac, port] : plan.elsewhere) {
+      bridge_.learn(mac, port);
     }
     for (const auto& [ip, mac] : plan.neighbours) {
       neighbours_.learn(ip, mac);
@@ -86,7 +96,7 @@ class Shard::State final : public EmulatedNetwork::User,
     pool_.free_all(to_port_);
     pool_.free_all(to_kernel_);
     bridge_.free_all(pool_);
-    if (network_) {
+    if (network_ != nullptr) {
       network_->free_all(pool_);
     }
   }
@@ -98,8 +108,8 @@ class Shard::State final : public EmulatedNetwork::User,
   void start(Instant now) {
     load_events(now);
     schedule_.load(plan_.profile.failures, now);
-    if (network_) {
-      network_->start(now);
+    if (own_network_) {
+      own_network_->start(now);
     }
     static_.start(now);
     for (auto& of_ghost : personalities_) {
@@ -131,8 +141,8 @@ class Shard::State final : public EmulatedNetwork::User,
       case FrameKind::pause:
         counters_.count(frame.parsed.kind == FrameKind::pfc ? Counter::rx_pfc_frames : Counter::rx_pause_frames);
         record_inbound(frame, now);
-        if (network_) {
-          network_->pause_from_node(frame, now);
+        if (network_ != nullptr) {
+          network_->pause_from_node(plan_.port, frame, now);
         }
         pool_.free(frame);
         return;
@@ -156,7 +166,7 @@ class Shard::State final : public EmulatedNetwork::User,
   }
 
   /// The ghosts of a port route for each other, so that a real node may reach many by one neighbour.
-  [[nodiscard]] GhostId addressee(const Frame& frame) const noexcept {
+  [[nodiscard]] GhostId addressee(const Frame& frame) const noexcept override {
     const GhostId neighbour = directory_.by_mac(wire::destination_mac(frame.bytes()));
     if (neighbour == no_ghost || !wire::has_ip(frame.parsed.kind)) {
       return neighbour;
@@ -210,7 +220,9 @@ class Shard::State final : public EmulatedNetwork::User,
   }
 
   bool progress(Instant now, bool port_has_room) noexcept {
-    wheel_.run(now);
+    if (env_.network == nullptr) {
+      wheel_.run(now);
+    }
     send_egress(now);
     bool more = port_has_room && transport_.progress(now);
     more = send_egress(now) || more;
@@ -227,8 +239,8 @@ class Shard::State final : public EmulatedNetwork::User,
     if (frame.ghost != no_ghost) {
       if (damage != Drop::none) {
         discard(frame, damage);
-      } else if (network_ && !beside(frame)) {
-        network_->from_node(frame, frame.ghost, now);
+      } else if (network_ != nullptr && !beside(frame)) {
+        network_->send(frame, {plan_.port}, {plan_.port, frame.ghost}, now);
       } else {
         deliver_to_ghost(frame, now);
       }
@@ -243,7 +255,10 @@ class Shard::State final : public EmulatedNetwork::User,
       discard(frame, Drop::not_for_us);
       return;
     }
-    bridge_.forward(frame, destination, pool_, counters_);
+    const bool inside = network_ != nullptr && !beside(frame);
+    if (!inside || !cross_to_port(frame, {plan_.port}, destination, now)) {
+      bridge_.forward(frame, destination, pool_, counters_);
+    }
   }
 
   /// What a receiver finds wrong with a frame that the profile has damaged since it was parsed.
@@ -316,18 +331,23 @@ class Shard::State final : public EmulatedNetwork::User,
         last_destination_ = destination;
         last_ghost_ = directory_.by_mac(destination);
       }
-      if (network_ && !beside(*frame) && (last_ghost_ != no_ghost || !bridge_.knows(destination))) {
-        const GhostId from = frame->ghost;
-        if (last_ghost_ != no_ghost) {
-          frame->ghost = last_ghost_;
-          network_->from_ghost(*frame, from, last_ghost_, now);
-        } else {
-          network_->from_ghost(*frame, from, std::nullopt, now);
-        }
-      } else if (last_ghost_ != no_ghost) {
+      if (destination.is_multicast() && bridge_.has_peers()) {
+        bridge_.copy_to_all(*frame, pool_, counters_);
+      }
+      const EmulatedNetwork::End from{plan_.port, frame->ghost};
+      const bool inside = network_ != nullptr && !beside(*frame);
+      if (last_ghost_ != no_ghost) {
         frame->ghost = last_ghost_;
-        deliver_to_ghost(*frame, now);
-        delivered = true;
+        if (inside) {
+          network_->send(*frame, from, {plan_.port, last_ghost_}, now);
+        } else {
+          deliver_to_ghost(*frame, now);
+          delivered = true;
+        }
+      } else if (inside) {
+        if (!cross_to_port(*frame, from, destination, now)) {
+          network_->send(*frame, from, {plan_.port}, now);
+        }
       } else if (bridge_.knows(destination)) {
         bridge_.forward(*frame, destination, pool_, counters_);
       } else {
@@ -339,7 +359,25 @@ class Shard::State final : public EmulatedNetwork::User,
 
   // --- the emulated network ---
 
-  void on_crossed(Frame& frame, bool at_node, Instant now) noexcept override {
+  /// Sends `frame` through the network to the port that its destination is behind. False: that is not known.
+  bool cross_to_port(Frame& frame, EmulatedNetwork::End from, const Mac& destination, Instant now) noexcept {
+    const std::optional<PortId> port = bridge_.find(destination);
+    if (!port) {
+      return false;
+    }
+    counters_.count(Counter::transit_packets);
+    const EmulatedNetwork::End to = network_->addressee(*port, frame);
+    frame.ghost = to.ghost;
+    frame.treatment = {};
+    frame.arrival = now;
+    network_->send(frame, from, to, now);
+    return true;
+  }
+
+  void on_crossed(Frame& frame, PortId from, bool at_node, Instant now) noexcept override {
+    if (from != plan_.port) {
+      bridge_.learn(wire::source_mac(frame.bytes()), from);
+    }
     if (at_node) {
       to_node_.submit(frame, frame.ghost, now);
     } else {
@@ -590,8 +628,10 @@ class Shard::State final : public EmulatedNetwork::User,
   Counters& counters_;
   Rng rng_;
   FramePool pool_;
-  Wheel wheel_;
-  std::unique_ptr<EmulatedNetwork> network_;  // outlives all whose timers are in the wheel beside its packets
+  Wheel own_wheel_;
+  Wheel& wheel_;
+  std::unique_ptr<EmulatedNetwork> own_network_;  // outlives all whose timers are in the wheel beside its packets
+  EmulatedNetwork* network_ = nullptr;
   Ledger ledger_;
   std::unique_ptr<events::Table> events_;
   std::vector<Instant> silent_until_;  // by ghost
@@ -660,11 +700,11 @@ void Shard::take_down(Instant until, bool from_node, bool to_node) noexcept {
 void Shard::take_links_down(const std::vector<switching::LinkId>& links, Instant until, Instant now) noexcept {
   state_->take_links_down(links, until, now);
 }
-const EmulatedNetwork* Shard::network() const noexcept { return state_->network_.get(); }
-EmulatedNetwork* Shard::network() noexcept { return state_->network_.get(); }
+const EmulatedNetwork* Shard::network() const noexcept { return state_->network_; }
+EmulatedNetwork* Shard::network() noexcept { return state_->network_; }
 const events::Table* Shard::events() const noexcept { return state_->events_.get(); }
 const traffic::Engine* Shard::traffic() const noexcept {
-  return state_->network_ ? &state_->network_->traffic() : nullptr;
+  return state_->network_ != nullptr ? &state_->network_->traffic() : nullptr;
 }
 RateTracer& Shard::rate_tracer() noexcept { return state_->rate_tracer_; }
 const fabric::ProfileSpec& Shard::profile() const noexcept { return state_->plan_.profile; }

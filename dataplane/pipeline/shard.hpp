@@ -42,6 +42,7 @@ struct ShardEnvironment {
   std::vector<capture::Tap*> ghost_taps = {};  // of ghosts' own ports, by ghost; null, and beyond the end: none
   Observer* observer = nullptr;
   MakeEnsemble ensemble = nullptr;
+  SharedNetwork* network = nullptr;  // of all ports; null: one of the shard's own if its plan has one
 };
 
 class Shard {
@@ -64,8 +65,8 @@ class Shard {
   /// A frame that another port's shard sent here.
   void receive_from_peer(Frame& frame, PortId peer, Instant now) noexcept;
 
-  /// Fires timers that are due and, if the port has room for more frames, lets the ghosts send. True: call again at
-  /// once, there is more to do.
+  /// Fires timers that are due (with a shared network its driver has done so before) and, if the port has room for more
+  /// frames, lets the ghosts send. True: call again at once, there is more to do.
   bool progress(Instant now, bool port_has_room = true) noexcept;
   [[nodiscard]] Instant next_deadline() const noexcept;
 

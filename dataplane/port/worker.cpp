@@ -65,6 +65,9 @@ void Worker::run() {
   prepare_thread(config_);
   const RegisteredThread registration;
   Instant last = clock_.now();
+  if (network_ != nullptr) {
+    network_->network.start(last);
+  }
   for (WorkerPort& port : ports_) {
     port.shard.start(last);
   }
@@ -94,6 +97,9 @@ bool Worker::turn(Instant now) {
     worked |= take_from_peers(port, now);
     worked |= port.kernel != nullptr && port.kernel->receive(port.shard, now);
     worked |= port.mailbox.serve(now);
+  }
+  if (network_ != nullptr) {
+    network_->wheel.run(now);
   }
   for (WorkerPort& port : ports_) {
     worked |= port.shard.progress(now, port.device.has_room());

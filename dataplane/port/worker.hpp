@@ -35,9 +35,11 @@ struct WorkerPort {
 
 class Worker {
  public:
-  /// `peers` leads to the ports of other workers; null: there are none, and `ports` are by PortId.
-  Worker(WorkerConfig config, const TscClock& clock, std::vector<WorkerPort> ports, PeerRings* peers)
-      : config_(std::move(config)), clock_(clock), ports_(std::move(ports)), peers_(peers) {}
+  /// `peers` leads to the ports of other workers; null: there are none, and `ports` are by PortId. `network` is that of
+  /// all ports, null: there is none.
+  Worker(WorkerConfig config, const TscClock& clock, std::vector<WorkerPort> ports, PeerRings* peers,
+         pipeline::SharedNetwork* network)
+      : config_(std::move(config)), clock_(clock), ports_(std::move(ports)), peers_(peers), network_(network) {}
   ~Worker() { stop(); }
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -72,6 +74,7 @@ class Worker {
   const TscClock& clock_;
   std::vector<WorkerPort> ports_;
   PeerRings* peers_;
+  pipeline::SharedNetwork* network_;
   std::uint32_t idle_turns_ = 0;
   Duration nap_{};  // that ended the turn before
   long involuntary_switches_ = 0;

@@ -61,8 +61,8 @@ TEST(Plan, Network) {
   const pipeline::NetworkPlan& network = *plans[0].network;
   EXPECT_EQ(network.topology.switches.size(), 4U);
   EXPECT_EQ(network.topology.cables.size(), 8U + 4U);
-  EXPECT_EQ(network.node, 0U);
-  EXPECT_EQ(network.ghosts, (std::vector<switching::HostId>{1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(network.ports[0].node, 0U);
+  EXPECT_EQ(network.ports[0].ghosts, (std::vector<switching::HostId>{1, 2, 3, 4, 5, 6, 7}));
   EXPECT_EQ(network.classes.of_dscp[26], 3);
   EXPECT_EQ(network.classes.of_dscp[40], 5) << "DSCP / 8";
   const switching::PriorityBufferSpec& lossless = network.spec.switches.buffer.priority[3];

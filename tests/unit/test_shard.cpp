@@ -246,8 +246,7 @@ pipeline::ShardPlan plan_with_switch(BitRate node_rate, BitRate ghost_rate) {
   topology.add_switch("s0");
   topology.connect_host(0, 0, {node_rate, 1us});
   topology.connect_host(1, 0, {ghost_rate, 1us});
-  plan.network->node = 0;
-  plan.network->ghosts = {1};
+  plan.network->ports[0].ghosts = {1};
   plan.network->spec.switches.buffer.size_bytes = 1U << 20U;
   plan.network->spec.switches.latency = 500ns;
   return plan;
@@ -319,16 +318,18 @@ std::uint64_t arrivals(ShardRig& rig) {
 TEST(ShardNetwork, AStormIsStartedAndStoppedWhileItRuns) {
   ShardRig rig(plan_with_switch(BitRate::gbps(100), BitRate::gbps(100)));
   pipeline::EmulatedNetwork& network = *rig.shard().network();
-  network.set_storm(std::nullopt, rig.now());
+  network.set_storm(PortId{0}, std::nullopt, rig.now());
   rig.run_for(1ms);
   EXPECT_TRUE(rig.take_sent().empty()) << "none blows";
-  network.set_storm(pipeline::StormPlan{.pauses = {.class_enable = 8, .period = 100us, .duration = 1ms}}, rig.now());
+  network.set_storm(PortId{0}, pipeline::StormPlan{.pauses = {.class_enable = 8, .period = 100us, .duration = 1ms}},
+                    rig.now());
   rig.run_for(250us);
   EXPECT_EQ(rig.take_sent().size(), 3U);
-  network.set_storm(std::nullopt, rig.now());
+  network.set_storm(PortId{0}, std::nullopt, rig.now());
   rig.run_for(5ms);
   EXPECT_EQ(rig.take_sent().size(), 1U) << "the resume";
-  network.set_storm(pipeline::StormPlan{.pauses = {.class_enable = 8, .period = 100us, .duration = 1ms}}, rig.now());
+  network.set_storm(PortId{0}, pipeline::StormPlan{.pauses = {.class_enable = 8, .period = 100us, .duration = 1ms}},
+                    rig.now());
   rig.run_for(5ms);
   EXPECT_EQ(rig.take_sent().size(), 11U) << "ends by itself, with a resume";
 }
@@ -337,14 +338,14 @@ TEST(ShardNetwork, AReceiverIsSlowForATime) {
   ShardRig rig(plan_with_switch(BitRate::gbps(100), BitRate::gbps(100)));
   const pipeline::SlowPlan slow{
       .spec = {.drain = BitRate{8'000'000}, .buffer_bytes = 1U << 20U, .xoff_bytes = 1U << 19U}, .lasts = 10ms};
-  rig.shard().network()->set_receiver(GhostId{0}, slow, rig.now());
+  rig.shard().network()->set_receiver(PortId{0}, GhostId{0}, slow, rig.now());
   EXPECT_EQ(arrivals(rig), 1ms / 122us) << "frames of 122 bytes, a byte in a microsecond";
   rig.run_for(9ms);
   EXPECT_EQ(rig.count(Drop::qp_unknown), flows) << "what it held came at the end";
   EXPECT_EQ(arrivals(rig), flows);
-  rig.shard().network()->set_receiver(GhostId{0}, slow, rig.now());
+  rig.shard().network()->set_receiver(PortId{0}, GhostId{0}, slow, rig.now());
   EXPECT_LT(arrivals(rig), flows);
-  rig.shard().network()->set_receiver(GhostId{0}, std::nullopt, rig.now());
+  rig.shard().network()->set_receiver(PortId{0}, GhostId{0}, std::nullopt, rig.now());
   EXPECT_EQ(rig.count(Drop::qp_unknown), 3 * flows);
 }
 
@@ -498,7 +499,7 @@ pipeline::ShardPlan plan_with_spines(std::optional<Duration> reroute_after) {
   plan.network.emplace();
   plan.network->topology = switching::leaf_spine(
       {.hosts_per_leaf = 1, .host_cable = {BitRate::gbps(100), 1us}, .fabric_cable = {BitRate::gbps(100), 1us}});
-  plan.network->ghosts = {1};
+  plan.network->ports[0].ghosts = {1};
   plan.network->spec.switches.buffer.size_bytes = 1U << 20U;
   plan.network->reroute_after = reroute_after;
   return plan;

@@ -257,11 +257,12 @@ class Rack final : public pipeline::EmulatedNetwork::User {
     plan.spec.switches.latency = 500ns;
     plan.spec.switches.buffer.size_bytes = 1'000'000;
     for (std::uint32_t i = 1; i <= ghosts; ++i) {
-      plan.ghosts.push_back(i);
+      plan.ports[0].ghosts.push_back(i);
     }
   }
   const Stats& run(Duration time) {
-    network = std::make_unique<pipeline::EmulatedNetwork>(plan, wheel, Rng{1}, *this);
+    network = std::make_unique<pipeline::EmulatedNetwork>(plan, wheel, Rng{1});
+    network->attach(PortId{0}, *this);
     network->start(Instant{});
     wheel.run(Instant{} + time);
     return network->traffic().stats(0);
@@ -272,10 +273,13 @@ class Rack final : public pipeline::EmulatedNetwork::User {
   std::unique_ptr<pipeline::EmulatedNetwork> network;
 
  private:
-  void on_crossed(Frame& /*frame*/, bool /*at_node*/, Instant /*now*/) noexcept override { ADD_FAILURE(); }
+  void on_crossed(Frame& /*frame*/, PortId /*from*/, bool /*at_node*/, Instant /*now*/) noexcept override {
+    ADD_FAILURE();
+  }
   void on_lost(Frame& /*frame*/, Drop /*why*/, Instant /*now*/) noexcept override { ADD_FAILURE(); }
   void on_pause(const switching::PauseFrame& /*pause*/, Instant /*now*/) noexcept override {}
   void on_class_disagreement() noexcept override { ADD_FAILURE(); }
+  [[nodiscard]] GhostId addressee(const Frame& /*frame*/) const noexcept override { return no_ghost; }
 };
 
 // Three packets of 1024, 1024 and 452 bytes, each with 58 + 24 bytes more on lines of 10 Gb/s (800 ps a byte): the
