@@ -1,6 +1,6 @@
 // One port and everything behind it: the way of a frame from the port through the fabric to the ghosts and back.
 // Three drivers run it unchanged: the worker loop on DPDK ports, the replay of a capture, and tests in virtual time.
-// Owned by one thread; shares nothing.
+// Owned by one thread; shares nothing but a network of several ports.
 #pragma once
 
 #include <functional>
