@@ -72,6 +72,30 @@ TEST(Plan, Network) {
   EXPECT_EQ(network.spec.switches.ecn[3].pmax_ppm, 200'000U);
 }
 
+TEST(Plan, NetworkOverSeveralPorts) {
+  const auto plans = plans_of("network-ports.yaml");
+  ASSERT_EQ(plans.size(), 2U);
+  const pipeline::NetworkPlan& network = *plans[1].network;
+  ASSERT_EQ(network.ports.size(), 2U);
+  const pipeline::NetworkPort& first = network.ports[0];
+  const pipeline::NetworkPort& second = network.ports[1];
+  EXPECT_EQ(first.node, 0U);
+  EXPECT_EQ(first.ghosts, (std::vector<switching::HostId>{1, 2})) << "whatever the order of the file";
+  EXPECT_EQ(second.node, 3U);
+  EXPECT_EQ(second.ghosts, (std::vector<switching::HostId>{4}));
+  EXPECT_FALSE(first.storm);
+  EXPECT_TRUE(second.storm);
+  EXPECT_TRUE(!first.receivers[0] && first.receivers[1] && !second.receivers[0]);
+  ASSERT_EQ(network.pins.size(), 1U);
+  EXPECT_EQ(network.pins[0].from, 0U) << "by the name of its port";
+  EXPECT_EQ(network.pins[0].to, 3U);
+  EXPECT_EQ(network.traffic[0].to, (std::vector<switching::HostId>{0, 3})) << "`node`: all of them";
+  const std::vector<std::pair<Mac, PortId>> elsewhere{{*parse_mac("52:54:00:00:00:02"), PortId{1}},
+                                                      {plans[1].ghosts[0].identity.mac, PortId{1}}};
+  EXPECT_EQ(plans[0].elsewhere, elsewhere);
+  EXPECT_EQ(plans[0].neighbours.size(), 1U) << "behind whatever port";
+}
+
 TEST(Plan, GhostsWithACountCountUp) {
   const auto plans = plans_of("full.yaml");
   ASSERT_EQ(plans[1].ghosts.size(), 3U);
