@@ -6,6 +6,8 @@
 #include <deque>
 #include <optional>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "base/ids.hpp"
 #include "base/net.hpp"
@@ -16,11 +18,14 @@ namespace nbx::pipeline {
 
 class Bridge {
  public:
-  Bridge(PortId self, std::uint32_t ports) : self_(self), queues_(ports) { learned_.reserve(macs_max); }
+  /// `known` in advance; so many more are learned.
+  Bridge(PortId self, std::uint32_t ports, const std::vector<std::pair<Mac, PortId>>& known)
+      : self_(self), queues_(ports), learned_(known.begin(), known.end()), macs_(known.size() + macs_learned) {
+    learned_.reserve(macs_);
+  }
 
   [[nodiscard]] bool has_peers() const noexcept { return queues_.size() > 1; }
   [[nodiscard]] FrameList& queue(PortId peer) noexcept { return queues_[index(peer)]; }
-  [[nodiscard]] bool knows(const Mac& mac) const noexcept { return !learned_.empty() && learned_.contains(mac); }
   /// The port that `mac` is behind, if that is known.
   [[nodiscard]] std::optional<PortId> find(const Mac& mac) const noexcept {
     const auto known = learned_.empty() ? learned_.end() : learned_.find(mac);
@@ -31,16 +36,15 @@ class Bridge {
     const auto known = learned_.find(mac);
     if (known != learned_.end()) {
       known->second = peer;
-    } else if (learned_.size() < macs_max && !mac.is_multicast()) {
+    } else if (learned_.size() < macs_ && !mac.is_multicast()) {
       learned_.emplace(mac, peer);
     }
   }
 
   /// Queues `frame` for the port that `destination` is behind, or a copy for every other port.
   void forward(Frame& frame, const Mac& destination, FramePool& pool, Counters& counters) noexcept {
-    const auto known = learned_.find(destination);
-    if (known != learned_.end()) {
-      push(frame, known->second, counters);
+    if (const std::optional<PortId> known = find(destination)) {
+      push(frame, *known, counters);
       return;
     }
     PortId last = self_;
@@ -72,7 +76,7 @@ class Bridge {
   }
 
  private:
-  static constexpr std::size_t macs_max = 4096;
+  static constexpr std::size_t macs_learned = 4096;
 
   struct MacHash {
     std::size_t operator()(const Mac& m) const noexcept {
@@ -100,6 +104,7 @@ class Bridge {
   PortId self_;
   std::deque<FrameList> queues_;  // by port; lists do not move
   std::unordered_map<Mac, PortId, MacHash> learned_;
+  std::size_t macs_;
 };
 
 }  // namespace nbx::pipeline

@@ -58,7 +58,7 @@ class Shard::State final : public EmulatedNetwork::User,
         neighbours_(directory_, pool_, wheel_, counters_, egress_),
         stream_ports_(environment.streams != nullptr ? *environment.streams : no_streams_),
         static_(plan, transport_, cm_, wheel_, environment.observer),
-        bridge_(plan.port, plan.ports),
+        bridge_(plan.port, plan.ports, plan.elsewhere),
         from_node_(plan.profile.from_node, rng_.fork("from_node"), pool_, wheel_, counters_, from_node_sink_),
         to_node_(plan.profile.to_node, rng_.fork("to_node"), pool_, wheel_, counters_, to_node_sink_),
         parse_policy_{.verify_icrc = plan.profile.verify_icrc} {
@@ -74,9 +74,6 @@ class Shard::State final : public EmulatedNetwork::User,
     }
     if (network_ != nullptr) {
       network_->attach(plan.port, *this);
-    }
-    for (const auto& [mac, port] : plan.elsewhere) {
-      bridge_.learn(mac, port);
     }
     for (const auto& [ip, mac] : plan.neighbours) {
       neighbours_.learn(ip, mac);
@@ -348,7 +345,7 @@ class Shard::State final : public EmulatedNetwork::User,
         if (!cross_to_port(*frame, from, destination, now)) {
           network_->send(*frame, from, {plan_.port}, now);
         }
-      } else if (bridge_.knows(destination)) {
+      } else if (bridge_.find(destination)) {
         bridge_.forward(*frame, destination, pool_, counters_);
       } else {
         leave(*frame, frame->ghost, now);

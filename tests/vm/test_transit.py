@@ -1,4 +1,5 @@
-"""Two real nodes on two ports reach each other through the emulator, both ports' profiles applied, beside ghosts."""
+"""Two real nodes on two ports reach each other through the emulator, both ports' profiles applied, beside ghosts; and
+with an emulated network between all of them."""
 import re
 
 import pytest
@@ -15,9 +16,14 @@ def ghost(port):
             "personalities": ["rcops"]}
 
 
-@pytest.fixture(scope="module")
-def emulator(node, second_node, reports, sockets):
-    with Emulator(reports / "transit", {f"p{i}": plug(sockets, i, SLOW, [ghost(i)]) for i in (0, 1)}) as running:
+NETWORK = {"topology": {"leaf_spine": {"leaves": 2, "spines": 2, "hosts_per_leaf": 2}}, "host_rate": "10Gb/s",
+           "fabric_rate": "10Gb/s"}
+
+
+@pytest.fixture(scope="module", params=[{}, {"network": NETWORK}], ids=["bridge", "network"])
+def emulator(request, node, second_node, reports, sockets):
+    ports = {f"p{i}": plug(sockets, i, SLOW, [ghost(i)]) for i in (0, 1)}
+    with Emulator(reports / "-".join(["transit", *request.param]), ports, **request.param) as running:
         for one in (node, second_node):
             wait_for_link(one, "10.77.0.64")
         yield running
@@ -54,3 +60,5 @@ def test_ghosts_of_either_port_serve_both_nodes(emulator, node, second_node, por
 
 def test_counters_name_the_transit(emulator):
     assert emulator.ask("counters")["transit_packets"] > 0
+    network = emulator.ask("report").get("network")
+    assert network is None or sum(row["frames"] for row in network["queues"]) > 0
