@@ -192,7 +192,8 @@ void describe(V& v, Network& x) {
   v.field("storm", x.storm, "A storm of pauses to a real node.", {.fallback = "none"});
   v.field("slow_receivers", x.slow_receivers, "Ghosts that receive more slowly than their cable.");
   v.field("node_classes", x.node_classes, "The real nodes' own priorities, to be compared.", {.fallback = "not known"});
-  v.field("frames", x.frames, "Under way at once; beyond, frames are lost.", {.limits = {.min = 64, .max = 1U << 22U}});
+  v.field("frames", x.frames, "Under way at once; beyond, frames are lost (`network_full`), and a simulation ends.",
+          {.limits = {.min = 64, .max = 1U << 22U}});
 }
 
 }  // namespace nbx::config

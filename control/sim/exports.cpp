@@ -65,8 +65,12 @@ nlohmann::ordered_json otg_metrics(const std::string& job, const std::vector<Flo
                 {"data_rx_rate", gbps(rx.payload_bytes_rx)},
                 {"message_tx", tx.message_tx},
                 {"message_complete_rx", rx.message_complete_rx},
-                {"message_fail", tx.message_fail},
-                {"ecn_ce_rx", rx.ecn_ce_rx},
+                {"message_fail", tx.message_fail}});
+    if (const Latencies& of = flow.latencies; of.messages != 0) {
+      const Duration mean = of.sum / static_cast<std::int64_t>(of.messages);
+      row.update({{"avg_latency", ns(mean)}, {"min_latency", ns(of.min)}, {"max_latency", ns(of.max)}});
+    }
+    row.update({{"ecn_ce_rx", rx.ecn_ce_rx},
                 {"cnp_tx", rx.cnp_tx},
                 {"cnp_rx", tx.cnp_rx},
                 {"ack_tx", rx.ack_tx},

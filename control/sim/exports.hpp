@@ -28,7 +28,7 @@ void write_flow_header(std::ostream& csv);
 void write_flow(std::ostream& csv, const Message& message, const std::string& operation);
 
 /// Open Traffic Generator's metrics_response with `rocev2_flow_per_qp_metrics`: a row for each connection, named by its
-/// ranks. What is not measured by queue pair (latencies, timestamps) is left out.
+/// ranks. Latencies are those of messages, in ns, where the model has frames'; timestamps are left out.
 [[nodiscard]] nlohmann::ordered_json otg_metrics(const std::string& job, const std::vector<Flow>& flows,
                                                  const std::vector<std::string>& names, Duration length);
 

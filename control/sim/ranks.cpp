@@ -33,6 +33,7 @@ class Ranks::Connection {
   /// nullptr: it has none.
   [[nodiscard]] virtual const rdma::Qp* qp() const noexcept { return nullptr; }
   [[nodiscard]] virtual const rdma::Qp* peer() const noexcept { return nullptr; }
+  [[nodiscard]] virtual Latencies latencies() const noexcept { return {}; }
 };
 
 /// In packets.
@@ -57,6 +58,7 @@ class Ranks::QueuePair final : public Connection, public rdma::QpUser {
   }
   [[nodiscard]] const rdma::Qp* qp() const noexcept override { return qp_; }
   [[nodiscard]] const rdma::Qp* peer() const noexcept override { return peer_; }
+  [[nodiscard]] Latencies latencies() const noexcept override { return latencies_; }
 
   void on_completion(rdma::Qp&, const rdma::Completion& completion, Instant now) noexcept override;
   void on_error(rdma::Qp&, rdma::WcStatus cause, Instant now) noexcept override;
@@ -83,6 +85,7 @@ class Ranks::QueuePair final : public Connection, public rdma::QpUser {
   };
   std::deque<UnderWay> under_way_;  // what waits, and what is not acknowledged
   std::uint32_t posted_ = 0;
+  Latencies latencies_;
 };
 
 /// In closed form. Messages come in, and are acknowledged, in the order in which they were sent.
@@ -372,6 +375,7 @@ void Ranks::QueuePair::on_completion(rdma::Qp&, const rdma::Completion& completi
     --posted_;
     const UnderWay message = under_way_.front();
     under_way_.pop_front();
+    latencies_.add(now - message.since);
     owner_.acknowledged(completion.wr_id, {.from = from_.number(),
                                            .to = to_,
                                            .bytes = message.bytes,
@@ -499,7 +503,8 @@ std::vector<Flow> Ranks::flows() const {
   std::vector<Flow> flows;
   for (const auto& [key, connection] : connections_) {
     if (connection->qp() != nullptr) {
-      flows.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key), connection->qp(), connection->peer()});
+      flows.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key), connection->qp(), connection->peer(),
+                       connection->latencies()});
     }
   }
   return flows;

@@ -1,6 +1,7 @@
 #include "sim/simulation.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cmath>
 
@@ -49,6 +50,8 @@ pipeline::GhostPlan node_plan(const config::ClusterConfig& cluster, const pipeli
   }
   return node;
 }
+
+double us(Duration d) { return std::chrono::duration<double, std::micro>(d).count(); }
 
 /// Ethernet, IP, UDP, BTH, ICRC.
 std::uint32_t packet_headers(const ghost::Identity& ghost) {
@@ -145,6 +148,9 @@ class Simulation {
       if (!ranks_.failure().empty()) {
         return Error{ranks_.failure()};
       }
+      if (port_counters_.get(Drop::network_full) != 0) {
+        return Error{network_full()};
+      }
       if (ranks_.done()) {
         break;
       }
@@ -239,6 +245,20 @@ class Simulation {
     return true;
   }
 
+  /// A loss that no network has is no result.
+  [[nodiscard]] std::string network_full() const {
+    const std::uint64_t connections = ranks_.queue_pairs() / 2;
+    const pipeline::GhostPlan& ghost = port_plan_.ghosts.front();
+    const std::uint32_t own = ghost.defaults.qp_attr().max_outstanding_packets;
+    const std::uint64_t window = ghost.nic.bdp_cap == 0 ? own : std::min(own, ghost.nic.bdp_cap);
+    const std::uint64_t frames = port_plan_.network->packets;
+    return "more frames are under way at " + std::to_string(us(now_ - Instant{})) + " us than the " +
+           std::to_string(frames) + " of the network's `frames`: " + std::to_string(connections) + " connections of " +
+           std::to_string(window) + " packets in flight may have " + std::to_string(connections * window) +
+           "; write `frames: " + std::to_string(std::bit_ceil(std::max(connections * window, frames + 1))) +
+           "` under `network:` of the cluster file, or give ghosts a NIC with a lower `bdp_cap`";
+  }
+
   [[nodiscard]] Json operation_report(std::size_t i) const;
   [[nodiscard]] Json step_report(std::size_t step) const;
   [[nodiscard]] Json traffic_report() const;
@@ -265,8 +285,6 @@ class Simulation {
   Instant now_{};
   std::chrono::duration<double> wall_{};
 };
-
-double us(Duration d) { return std::chrono::duration<double, std::micro>(d).count(); }
 
 double rounded(double x) { return std::round(x * 1e4) / 1e4; }
 

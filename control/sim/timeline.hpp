@@ -2,6 +2,7 @@
 // one goes and the interval doubles.
 #pragma once
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -10,6 +11,21 @@
 
 namespace nbx::sim {
 
+/// Of messages, from the sender's wish until they are acknowledged.
+struct Latencies {
+  std::uint64_t messages = 0;
+  Duration sum{};
+  Duration min = Duration::max();
+  Duration max{};
+
+  void add(Duration latency) noexcept {
+    ++messages;
+    sum += latency;
+    min = std::min(min, latency);
+    max = std::max(max, latency);
+  }
+};
+
 /// The queue pairs on which `from` sends to `to`.
 struct Flow {
   std::uint32_t from = 0;
@@ -17,6 +33,7 @@ struct Flow {
   std::uint32_t lane = 0;
   const rdma::Qp* qp = nullptr;
   const rdma::Qp* peer = nullptr;  // the receiver's
+  Latencies latencies{};
 };
 
 class Timeline {

@@ -19,6 +19,8 @@ namespace nbx::rdma {
 [[nodiscard]] constexpr std::uint32_t offset(Psn psn, Psn base) { return (psn.value - base.value) & mask24; }
 /// A requester must not have more PSNs outstanding (9.7.2: PSN ranges of new and duplicate requests).
 inline constexpr std::uint32_t psn_window = 1U << 23U;
+/// Parts of READs that a responder with selective repeat owes at a time, besides whole ones.
+inline constexpr std::uint32_t read_parts_max = 16;
 /// The longest message (9.4): 2^31 bytes.
 inline constexpr std::uint32_t message_size_max = 1U << 31U;
 
@@ -41,6 +43,7 @@ class Ring {
   [[nodiscard]] T& front() noexcept { return (*this)[tail_]; }
   void push(const T& element) noexcept { slots_[head_++ & mask_] = element; }
   void pop() noexcept { ++tail_; }
+  void clear() noexcept { tail_ = head_; }
 
  private:
   std::unique_ptr<T[]> slots_;
@@ -109,7 +112,9 @@ struct RequesterState {
   Instant deadline{};
   AdaptiveTimeout adaptive;   // with Nic::adaptive
   Instant progress{};         // the last one, or when waiting for one began
-  SelectiveRepeat selective;  // with Nic::selective()
+  SelectiveRepeat selective;  // with Nic::selective(): request packets at the peer,
+  SelectiveRepeat responses;  // of READs, here
+  Psn executed;               // the peer has executed everything before; with `responses`
 };
 
 /// A READ or atomic that was accepted: what is still to be answered, and what a duplicate gets (9.7.5.1).
@@ -128,6 +133,8 @@ struct ReadAtomic {
   bool atomic;
   bool pending;   // response packets are due
   bool replayed;  // and the first answer had been sent completely
+
+  [[nodiscard]] std::uint32_t end() const noexcept { return offset + remaining; }  // of what is due, in the message
 };
 
 struct ResponderState {
@@ -152,7 +159,8 @@ struct ResponderState {
   Instant nak_due{};
   std::uint64_t nak_after = 0;  // follows the responses of the READs accepted before this one
   // Selective repeat
-  FrameList kept;  // packets ahead of their turn, by PSN
+  Ring<ReadAtomic> parts;  // of READs, asked for again while others of the same READ are due
+  FrameList kept;          // packets ahead of their turn, by PSN
   std::uint32_t kept_size = 0;
   Ring<Psn> arrived;  // kept, and not told to the requester yet
   // The message under way
@@ -165,6 +173,7 @@ struct ResponderState {
   void cancel_replies(std::uint32_t depth) noexcept {
     ack_pending = nak_pending = false;
     reads_pending = 0;
+    parts.clear();
     for (std::uint32_t i = 0; i < depth; ++i) {
       reads[i].pending = false;
     }

@@ -8,8 +8,8 @@
 // next == sent, except while packets are sent again: go-back-N sets next back to unacknowledged, which may lie in the
 // middle of a message; the opcode follows from the position. A READ takes the PSNs of its response packets, and is
 // asked for again from the first one missing. Requests complete in order, so unacknowledged is always in WQE tail.
-// Selective repeat sends single packets again, before `next` and without moving it; after a timeout it goes back as
-// well, past what the peer has told to have.
+// Selective repeat sends single packets again, before `next` and without moving it, and asks for the missing parts of a
+// READ alone; after a timeout it goes back as well, past what the peer has told to have.
 #include "rdma/requester.hpp"
 
 #include "rdma/codes.hpp"
@@ -64,12 +64,27 @@ constexpr wire::Opcode rc_opcode(WrOpcode opcode, wire::Position where) {
   return rc_send_only;
 }
 
-void fill_headers(Packet& packet, const Wqe& wqe, std::uint8_t headers, std::uint32_t bytes_before) noexcept {
+// How many responses are missing from the one at `psn` on, without a gap.
+std::uint32_t missing(const SelectiveRepeat& responses, Psn psn, Psn end) noexcept {
+  std::uint32_t n = 1;
+  while (psn.plus(n) != end && !responses.arrived(psn.plus(n))) {
+    ++n;
+  }
+  return n;
+}
+
+void note_executed(RequesterState& state, Psn end) noexcept {
+  state.executed = state.executed.before(end) ? end : state.executed;
+}
+
+void fill_headers(Packet& packet, const Wqe& wqe, std::uint8_t headers, std::uint32_t bytes_before,
+                  std::uint32_t bytes_max) noexcept {
   if ((headers & wire::ext::reth) != 0) {
     auto& reth = packet.header<wire::Reth>();
     reth.virtual_address = wqe.remote_addr + bytes_before;
     reth.rkey = wqe.rkey;
-    reth.dma_length = wqe.local.length - bytes_before;
+    reth.dma_length =
+        wqe.reads() ? std::min(wqe.local.length - bytes_before, bytes_max) : wqe.local.length - bytes_before;
   }
   if ((headers & wire::ext::atomiceth) != 0) {
     const bool swaps = wqe.opcode == WrOpcode::atomic_cmp_and_swp;
@@ -137,15 +152,15 @@ bool Requester::transmit(QueuePair& qp, Instant now) noexcept {
   RequesterState& state = qp.requester;
   std::size_t budget = core_.config.burst;
   while (qp.state() == QpState::rts) {
-    if (Wqe* wqe = find_lost(state); wqe != nullptr) {
+    if (const Again again = find_again(state); again.wqe != nullptr) {
       if (state.waiting == Waiting::pause || !core_.may_start(qp, now)) {
         return false;
       }
       if (budget-- == 0) {
         return true;
       }
-      if (!send_packet(qp, *wqe, state.selective.lost, now)) {
-        return wqe->status == WcStatus::success;
+      if (!send_packet(qp, *again.wqe, again.known, now)) {
+        return again.wqe->status == WcStatus::success;
       }
       continue;
     }
@@ -170,7 +185,7 @@ bool Requester::transmit(QueuePair& qp, Instant now) noexcept {
     if (budget-- == 0) {
       return true;
     }
-    if (!send_packet(qp, wqe, state.next, now)) {
+    if (!send_packet(qp, wqe, nullptr, now)) {
       return wqe.status == WcStatus::success || state.cursor == state.wqes.tail();
     }
   }
@@ -207,28 +222,41 @@ bool Requester::beyond_credit(const RequesterState& state) const noexcept {
   return state.credit_limited && ssn.after(Psn{state.credit_limit});
 }
 
-// The next packet that is lost for certain: `selective.lost` of the request in the answer; nullptr: there is none.
-Wqe* Requester::find_lost(RequesterState& state) noexcept {
-  SelectiveRepeat& known = state.selective;
-  while (known.lost.before(known.lost_end)) {
-    if (static_cast<std::int32_t>(known.request - state.wqes.tail()) < 0) {
-      known.request = state.wqes.tail();
-    }
-    Wqe& wqe = state.wqes[known.request];
-    if (offset(known.lost, wqe.first) >= wqe.psns) {
-      ++known.request;
-    } else if (!known.arrived(known.lost) && (!wqe.reads() || known.lost == wqe.first)) {
-      return &wqe;
-    } else {
-      known.lost = wqe.reads() ? wqe.end() : known.lost.next();
+// The next packet that is lost for certain, `known->lost` of the request in the answer: one of a request, or the first
+// of a READ's responses that are missing.
+Requester::Again Requester::find_again(RequesterState& state) noexcept {
+  SelectiveRepeat& requests = state.selective;
+  if (!requests.in_use()) {
+    return {};
+  }
+  if (requests.lost.before(state.executed)) {
+    requests.lost = state.executed;
+  }
+  for (SelectiveRepeat* known : {&requests, &state.responses}) {
+    const bool of_requests = known == &requests;
+    while (known->lost.before(known->lost_end)) {
+      if (static_cast<std::int32_t>(known->request - state.wqes.tail()) < 0) {
+        known->request = state.wqes.tail();
+      }
+      Wqe& wqe = state.wqes[known->request];
+      if (offset(known->lost, wqe.first) >= wqe.psns) {
+        ++known->request;
+      } else if (!known->arrived(known->lost) &&
+                 (of_requests ? !wqe.reads() || known->lost == wqe.first : wqe.reads())) {
+        return {&wqe, known};
+      } else {
+        known->lost = wqe.reads() == of_requests ? wqe.end() : known->lost.next();
+      }
     }
   }
-  return nullptr;
+  return {};
 }
 
-// One packet of `wqe`: `next`, or one that is sent again. False: no frame, or the local memory is gone.
-bool Requester::send_packet(QueuePair& qp, Wqe& wqe, Psn psn, Instant now) noexcept {
+// One packet of `wqe`: `next`, or with `known` the one that it has as lost. False: no frame, or the local memory is
+// gone.
+bool Requester::send_packet(QueuePair& qp, Wqe& wqe, SelectiveRepeat* known, Instant now) noexcept {
   RequesterState& state = qp.requester;
+  const Psn psn = known != nullptr ? known->lost : state.next;
   const std::uint32_t i = offset(psn, wqe.first);
   const std::uint32_t bytes_before = i << qp.mtu_shift;
   const std::uint32_t size = wqe.reads() ? 0 : std::min(wqe.local.length - bytes_before, qp.attr().path_mtu);
@@ -252,8 +280,8 @@ bool Requester::send_packet(QueuePair& qp, Wqe& wqe, Psn psn, Instant now) noexc
   const std::uint32_t every =
       qp.nic().ack_request_every == 0 ? half_window : std::min(half_window, qp.nic().ack_request_every);
   const bool limited = wqe.needs_receive() && beyond_credit(state);
-  const bool fills = psn != state.next;
-  const bool ack_request = qp.reliable() && (op.ends() || limited || fills || state.unrequested + 1 >= every);
+  const bool ack_request =
+      qp.reliable() && (op.ends() || limited || known != nullptr || state.unrequested + 1 >= every);
   const wire::BthFields bth{.opcode = static_cast<wire::Opcode>(opcode),
                             .dest_qpn = qp.attr().dest_qpn,
                             .psn = psn,
@@ -266,35 +294,39 @@ bool Requester::send_packet(QueuePair& qp, Wqe& wqe, Psn psn, Instant now) noexc
   if (!packet) {
     return false;
   }
-  fill_headers(packet, wqe, op.headers, bytes_before);
+  std::uint32_t psns = 1;
+  if (wqe.reads()) {
+    psns = known != nullptr ? missing(state.responses, psn, wqe.end()) : offset(wqe.end(), psn);
+  }
+  fill_headers(packet, wqe, op.headers, bytes_before, psns << qp.mtu_shift);
   if (region != nullptr) {
     region->read(wqe.local.addr + bytes_before, packet.payload());
   }
   core_.started(qp, packet.frame_size(), now);
   packet.send(now);
   state.unrequested = ack_request ? 0 : state.unrequested + 1;
-  packet_sent(qp, wqe, psn, size, now);
+  packet_sent(qp, psn, size);
+  if (known != nullptr) {
+    known->lost = psn.plus(psns);
+  } else {
+    pass(qp, wqe, now);
+  }
+  const auto& rto = qp.nic().rto;
+  const bool longer = rto && state.waiting == Waiting::acknowledgement && state.in_flight == rto->low_packets + 1;
+  if (qp.reliable() && (state.waiting == Waiting::nothing || longer)) {
+    restart_timer(qp, now);
+  }
   return true;
 }
 
-void Requester::packet_sent(QueuePair& qp, const Wqe& wqe, Psn psn, std::uint32_t payload_size, Instant now) noexcept {
-  RequesterState& state = qp.requester;
+void Requester::packet_sent(QueuePair& qp, Psn psn, std::uint32_t payload_size) noexcept {
+  const RequesterState& state = qp.requester;
   QpStats& stats = qp.statistics();
   ++stats.data_frames_tx;
   stats.payload_bytes_tx += payload_size;
   if (offset(psn, state.unacknowledged) < offset(state.sent, state.unacknowledged)) {
     ++stats.data_frames_retransmitted;
     core_.counters.count(Counter::retransmitted_packets);
-  }
-  if (psn == state.next) {
-    pass(qp, wqe, now);
-  } else {
-    state.selective.lost = wqe.reads() ? wqe.end() : psn.next();
-  }
-  const auto& rto = qp.nic().rto;
-  const bool longer = rto && state.waiting == Waiting::acknowledgement && state.in_flight == rto->low_packets + 1;
-  if (qp.reliable() && (state.waiting == Waiting::nothing || longer)) {
-    restart_timer(qp, now);
   }
 }
 
@@ -351,7 +383,7 @@ Drop Requester::receive_acknowledge(QueuePair& qp, const wire::Parsed& packet, c
       core_.counters.count(Counter::acks_received);
       note_credit(qp, packet.syndrome, aeth.msn.value());
       if (outstanding && acknowledge_before(qp, packet.psn.next(), now) == Implied::response_missing) {
-        return implied_nak(qp, now);
+        return implied_nak(qp, packet.psn.next(), now);
       }
       core_.activate(qp);
       return Drop::none;
@@ -389,12 +421,10 @@ Drop Requester::receive_nak(QueuePair& qp, const wire::Parsed& packet, std::uint
   // A NAK acknowledges everything before it. A READ without its response says that the fault is not of the oldest.
   const Implied implied = acknowledge_before(qp, packet.psn, now);
   if (status == WcStatus::success && qp.requester.selective.in_use()) {
-    if (packet.selective_repeat && implied == Implied::response_missing) {
-      return implied_nak(qp, now);
-    }
     if (packet.selective_repeat) {
-      learn_of(qp, Psn{msn}, now);
-      return Drop::none;
+      const Drop drop = implied == Implied::response_missing ? implied_nak(qp, packet.psn, now) : Drop::none;
+      learn_of(qp, qp.requester.selective, Psn{msn}, Psn{msn}, now);
+      return drop;
     }
     core_.counters.count(Counter::selective_repeat_fallbacks);
   }
@@ -435,25 +465,39 @@ Drop Requester::receive_rnr_nak(QueuePair& qp, const wire::Parsed& packet, Insta
   return Drop::none;
 }
 
-// 9.7.5.1.1: the response must be the one expected next; one ahead of it implies that one was lost.
+// 9.7.5.1.1: the response must be the one expected next; one ahead of it implies that one was lost. Selective repeat
+// takes it nevertheless.
 Drop Requester::receive_read_response(QueuePair& qp, const Frame& frame, Instant now) noexcept {
   RequesterState& state = qp.requester;
   const wire::Parsed& packet = frame.parsed;
-  if (acknowledge_before(qp, packet.psn, now) == Implied::response_missing) {
-    return implied_nak(qp, now);
+  const bool early = acknowledge_before(qp, packet.psn, now) == Implied::response_missing;
+  if (early && !state.responses.in_use()) {
+    return implied_nak(qp, packet.psn, now);
+  }
+  if (early && state.responses.arrived(packet.psn)) {
+    return Drop::response_stale;
+  }
+  if (early && !state.responses.remembers(packet.psn)) {
+    return Drop::response_out_of_order;  // missed when one that is remembered comes
   }
   if (qp.state() != QpState::rts || state.wqes.empty()) {
     return Drop::none;
   }
-  const Wqe& wqe = state.wqes.front();
+  std::uint32_t request = state.wqes.tail();
+  while (offset(packet.psn, state.wqes[request].first) >= state.wqes[request].psns) {
+    ++request;  // it is outstanding, so there is one
+  }
+  const Wqe& wqe = state.wqes[request];
   const std::uint32_t i = offset(packet.psn, wqe.first);
   const std::uint32_t bytes_before = i << qp.mtu_shift;
   const bool last = i + 1 == wqe.psns;
   const ConstBytes payload = wire::payload(frame.bytes(), packet);
-  // A response that was asked for again starts with FIRST or ONLY in the middle of the message, so only the end tells.
+  // A response that was asked for again starts with FIRST or ONLY in the middle of the message, and a part of it ends
+  // with LAST or ONLY there.
   const std::uint32_t expected_size = last ? wqe.local.length - bytes_before : qp.attr().path_mtu;
   const bool ack = (packet.syndrome & wire::syndrome::type_mask) == wire::syndrome::ack;
-  if (wqe.opcode != WrOpcode::rdma_read || packet.op().ends() != last || payload.size() != expected_size || !ack) {
+  const bool ends = packet.op().ends() && (last || !state.responses.in_use());
+  if (wqe.opcode != WrOpcode::rdma_read || ends != last || payload.size() != expected_size || !ack) {
     return Drop::response_malformed;
   }
   if (packet.op().has(wire::ext::aeth)) {
@@ -469,19 +513,41 @@ Drop Requester::receive_read_response(QueuePair& qp, const Frame& frame, Instant
   }
   ++qp.statistics().data_frames_rx;
   qp.statistics().payload_bytes_rx += payload.size();
-  advance(qp, packet.psn.next(), last ? 1 : 0, last ? 1 : 0, now);
+  if (early) {
+    core_.counters.count(Counter::out_of_order_kept);
+    note_executed(state, packet.psn.next());
+    learn_of(qp, state.responses, packet.psn, packet.psn, now);
+    return Drop::none;
+  }
+  take_expected(qp, now);
+  return Drop::none;
+}
+
+// The response that is expected next, and what was behind it.
+void Requester::take_expected(QueuePair& qp, Instant now) noexcept {
+  RequesterState& state = qp.requester;
+  take_response(qp, now);
+  if (state.responses.in_use() && state.executed.after(state.unacknowledged)) {
+    acknowledge_before(qp, state.executed, now);
+  }
+  core_.activate(qp);
+}
+
+void Requester::take_response(QueuePair& qp, Instant now) noexcept {
+  RequesterState& state = qp.requester;
+  const Psn to = state.unacknowledged.next();
+  const bool last = to == state.wqes.front().end();
+  advance(qp, to, last ? 1 : 0, last ? 1 : 0, now);
   if (last) {
     complete(qp, now);
   }
-  core_.activate(qp);
-  return Drop::none;
 }
 
 Drop Requester::receive_atomic_acknowledge(QueuePair& qp, const Frame& frame, Instant now) noexcept {
   RequesterState& state = qp.requester;
   const wire::Parsed& packet = frame.parsed;
   if (acknowledge_before(qp, packet.psn, now) == Implied::response_missing) {
-    return implied_nak(qp, now);
+    return implied_nak(qp, packet.psn.next(), now);
   }
   if (qp.state() != QpState::rts || state.wqes.empty()) {
     return Drop::none;
@@ -501,9 +567,7 @@ Drop Requester::receive_atomic_acknowledge(QueuePair& qp, const Frame& frame, In
   const std::uint64_t original = atomic.original.value();
   region->write(wqe.local.addr, std::as_bytes(std::span{&original, 1}));
   ++qp.statistics().data_frames_rx;
-  advance(qp, packet.psn.next(), 1, 1, now);
-  complete(qp, now);
-  core_.activate(qp);
+  take_expected(qp, now);
   return Drop::none;
 }
 
@@ -513,7 +577,11 @@ Requester::Implied Requester::acknowledge_before(QueuePair& qp, Psn end, Instant
   while (state.unacknowledged != end && qp.state() == QpState::rts) {
     const Wqe& wqe = state.wqes.front();
     if (wqe.reads()) {
-      return Implied::response_missing;
+      if (!state.responses.first_arrived()) {
+        return Implied::response_missing;
+      }
+      take_response(qp, now);
+      continue;
     }
     const std::uint32_t acknowledged = offset(end, state.unacknowledged);
     const std::uint32_t of_this = offset(wqe.end(), state.unacknowledged);
@@ -543,6 +611,8 @@ void Requester::advance(QueuePair& qp, Psn to, std::uint32_t packets, std::uint3
   }
   if (state.selective.in_use()) {
     state.selective.acknowledge(to);
+    state.responses.acknowledge(to);
+    note_executed(state, to);
   }
   state.unacknowledged = to;
   state.retrying = false;
@@ -569,24 +639,28 @@ void Requester::note_credit(QueuePair& qp, std::uint8_t syndrome, std::uint32_t 
 
 // ---- retrying
 
-Drop Requester::implied_nak(QueuePair& qp, Instant now) noexcept {
-  if (qp.state() == QpState::rts && !qp.requester.retrying) {
+// Everything before `executed` was, and a response of it is missing.
+Drop Requester::implied_nak(QueuePair& qp, Psn executed, Instant now) noexcept {
+  if (qp.requester.responses.in_use()) {
+    note_executed(qp.requester, executed);
+    learn_of(qp, qp.requester.responses, qp.requester.unacknowledged, executed, now);
+  } else if (qp.state() == QpState::rts && !qp.requester.retrying) {
     core_.counters.count(Counter::implied_nak_seq_err);
     retry(qp, now, qp.nic().retransmission_latency);
   }
   return Drop::response_out_of_order;
 }
 
-// A packet behind the hole arrived: what is missing before it has to be sent again.
-void Requester::learn_of(QueuePair& qp, Psn arrived, Instant now) noexcept {
+// A packet behind the hole arrived: what is missing before `lost_end` has to be sent again.
+void Requester::learn_of(QueuePair& qp, SelectiveRepeat& known, Psn arrived, Psn lost_end, Instant now) noexcept {
   RequesterState& state = qp.requester;
-  SelectiveRepeat& known = state.selective;
   if (qp.state() != QpState::rts || offset(arrived, state.unacknowledged) >= offset(state.sent, state.unacknowledged)) {
     return;
   }
-  const bool idle = find_lost(state) == nullptr;
-  known.learn(arrived, arrived.before(state.next) ? arrived : state.next);  // what is behind `next` is sent in any case
-  if (idle && find_lost(state) != nullptr && state.waiting != Waiting::pause &&
+  const bool idle = find_again(state).wqe == nullptr;
+  // What is behind `next` is sent in any case.
+  known.learn(arrived, lost_end.before(state.next) ? lost_end : state.next);
+  if (idle && find_again(state).wqe != nullptr && state.waiting != Waiting::pause &&
       qp.nic().retransmission_latency > Duration::zero()) {
     wait_until(qp, Waiting::pause, now + qp.nic().retransmission_latency);
   }
@@ -633,8 +707,10 @@ void Requester::rewind(QueuePair& qp) noexcept {
   state.next = state.unacknowledged;
   state.cursor = state.wqes.tail();
   state.in_flight = state.reads_in_flight = state.unrequested = 0;
-  state.selective.lost = state.selective.lost_end = state.next;
-  state.selective.request = state.cursor;
+  for (SelectiveRepeat* known : {&state.selective, &state.responses}) {
+    known->lost = known->lost_end = state.next;
+    known->request = state.cursor;
+  }
   core_.activate(qp);
 }
 

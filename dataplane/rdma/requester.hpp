@@ -29,18 +29,24 @@ class Requester {
   [[nodiscard]] WcStatus check(QueuePair& qp, const SendWr& wr) noexcept;
   [[nodiscard]] bool may_send(const QueuePair& qp, const Wqe& wqe) const noexcept;
   [[nodiscard]] bool beyond_credit(const RequesterState& state) const noexcept;
-  bool send_packet(QueuePair& qp, Wqe& wqe, Psn psn, Instant now) noexcept;
-  void packet_sent(QueuePair& qp, const Wqe& wqe, Psn psn, std::uint32_t payload_size, Instant now) noexcept;
+  bool send_packet(QueuePair& qp, Wqe& wqe, SelectiveRepeat* known, Instant now) noexcept;
   void pass(QueuePair& qp, const Wqe& wqe, Instant now) noexcept;
-  [[nodiscard]] static Wqe* find_lost(RequesterState& state) noexcept;
-  void learn_of(QueuePair& qp, Psn arrived, Instant now) noexcept;
+  void packet_sent(QueuePair& qp, Psn psn, std::uint32_t payload_size) noexcept;
+  struct Again {
+    Wqe* wqe = nullptr;  // none: there is nothing to be sent again
+    SelectiveRepeat* known = nullptr;
+  };
+  [[nodiscard]] static Again find_again(RequesterState& state) noexcept;
+  void learn_of(QueuePair& qp, SelectiveRepeat& known, Psn arrived, Psn lost_end, Instant now) noexcept;
 
   enum class Implied : std::uint8_t { executed, response_missing };
   Implied acknowledge_before(QueuePair& qp, Psn end, Instant now) noexcept;
   void advance(QueuePair& qp, Psn to, std::uint32_t packets, std::uint32_t reads, Instant now) noexcept;
   void complete(QueuePair& qp, Instant now) noexcept;
   void note_credit(QueuePair& qp, std::uint8_t syndrome, std::uint32_t msn) noexcept;
-  Drop implied_nak(QueuePair& qp, Instant now) noexcept;
+  Drop implied_nak(QueuePair& qp, Psn executed, Instant now) noexcept;
+  void take_expected(QueuePair& qp, Instant now) noexcept;
+  void take_response(QueuePair& qp, Instant now) noexcept;
   [[nodiscard]] static bool exhausted(const QueuePair& qp, Instant now) noexcept;
   [[nodiscard]] static Duration total_timeout(const QueuePair& qp) noexcept;
   void retry(QueuePair& qp, Instant now, Duration latency) noexcept;

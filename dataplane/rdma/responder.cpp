@@ -497,9 +497,12 @@ Drop Responder::duplicate(QueuePair& qp, const Request& request) noexcept {
   return Drop::duplicate_request;
 }
 
-// A duplicate READ may ask for the rest only; it must lie within the first one, PSNs and addresses alike.
+// A duplicate READ may ask for the rest only, or a part of it; it must lie within the first one, PSNs and addresses
+// alike. Who asks for a part waits for the rest as well, if that is still due.
 void Responder::replay(QueuePair& qp, const Request& request, ReadAtomic& read) noexcept {
   const std::uint32_t packets_before = offset(request.packet.psn, read.first);
+  ReadAtomic again = read;
+  again.start = request.packet.psn;
   if (!read.atomic) {
     const std::uint64_t bytes_before = std::uint64_t{packets_before} << qp.mtu_shift;
     const bool part_of_first = request.rkey == read.rkey && request.address == read.address + bytes_before &&
@@ -507,14 +510,27 @@ void Responder::replay(QueuePair& qp, const Request& request, ReadAtomic& read) 
     if (!part_of_first) {
       return;
     }
-    read.offset = static_cast<std::uint32_t>(bytes_before);
-    read.remaining = request.dma_length;
+    again.offset = static_cast<std::uint32_t>(bytes_before);
+    again.remaining = request.dma_length;
   }
-  read.start = request.packet.psn;
-  read.emitted = 0;
-  read.msn = qp.responder.msn;
-  read.replayed = read.replayed || !read.pending;
+  again.emitted = 0;
+  again.msn = qp.responder.msn;
+  again.replayed = read.replayed || !read.pending;
   core_.counters.count(Counter::duplicate_replays);
+  const bool rest_is_due = read.pending && !read.atomic && again.end() != read.length;
+  if (rest_is_due && !qp.responder.parts.full()) {
+    qp.responder.parts.push(again);
+    ++qp.responder.reads_pending;
+    core_.activate(qp);
+    return;
+  }
+  if (rest_is_due) {  // with what is between
+    const std::uint32_t end = std::max(again.end(), read.end());
+    again.offset = std::min(again.offset, read.offset);
+    again.remaining = end - again.offset;
+    again.start = read.first.plus(again.offset >> qp.mtu_shift);
+  }
+  read = again;
   owe_response(qp, read);
 }
 
@@ -603,6 +619,18 @@ bool Responder::respond(QueuePair& qp, Instant now) noexcept {
   std::size_t budget = core_.config.burst;
   std::uint64_t i = state.reads_accepted - std::min<std::uint64_t>(state.reads_accepted, depth);
   while (state.reads_pending != 0 || state.nak_pending) {
+    if (!state.parts.empty()) {
+      if (!core_.may_start(qp, now)) {
+        return false;
+      }
+      if (budget-- == 0 || !send_response(qp, state.parts.front(), now)) {
+        return true;
+      }
+      if (!state.parts.front().pending) {
+        state.parts.pop();
+      }
+      continue;
+    }
     while (i != state.reads_accepted && !state.reads[i % depth].pending) {
       ++i;
     }

@@ -1,7 +1,7 @@
-// What the requester of a NIC with selective repeat knows of its packets behind the first one that the peer lacks:
-// which of them arrived, and which of the others are lost. IRN (Mittal et al., "Revisiting Network Support for RDMA",
-// SIGCOMM 2018), 3.1: what is missing before a packet that arrived is lost. It is sent again once; if it is lost again,
-// the timer finds it.
+// What the requester of a NIC with selective repeat knows of its packets behind the first one that the peer lacks, or
+// of responses behind the first one that it lacks itself: which of them arrived, and which of the others are lost. IRN
+// (Mittal et al., "Revisiting Network Support for RDMA", SIGCOMM 2018), 3.1: what is missing before a packet that
+// arrived is lost. It is sent again once; if it is lost again, the timer finds it.
 #pragma once
 
 #include <algorithm>
@@ -23,9 +23,12 @@ class SelectiveRepeat {
   }
   [[nodiscard]] bool in_use() const noexcept { return words_ != nullptr; }
 
+  [[nodiscard]] bool remembers(Psn psn) const noexcept { return psn.after(first_) && psn.before(first_.plus(size_)); }
   [[nodiscard]] bool arrived(Psn psn) const noexcept {
     return remembers(psn) && (words_[at(psn)] >> (psn.value % word) & 1U) != 0;
   }
+  /// The one that is first now arrived before it was.
+  [[nodiscard]] bool first_arrived() const noexcept { return in_use() && (words_[at(first_)] & bit(first_)) != 0; }
   /// `psn` arrived, and what is missing before `end` is lost.
   void learn(Psn psn, Psn end) noexcept {
     if (remembers(psn)) {
@@ -51,7 +54,6 @@ class SelectiveRepeat {
 
  private:
   static constexpr std::uint32_t word = 64;
-  [[nodiscard]] bool remembers(Psn psn) const noexcept { return psn.after(first_) && psn.before(first_.plus(size_)); }
   [[nodiscard]] std::size_t at(Psn psn) const noexcept { return psn.value % size_ / word; }
   [[nodiscard]] static std::uint64_t bit(Psn psn) noexcept { return std::uint64_t{1} << (psn.value % word); }
 

@@ -178,6 +178,9 @@ void Transport::connect_qp(Qp& qp, const QpAttr& attr, bool ready_to_send_too) {
   requester.rnr_retries_left = attr.rnr_retry;
   if (pair.nic().selective()) {
     requester.selective.allocate(pair.window(), attr.sq_psn);
+    requester.responses.allocate(pair.window(), attr.sq_psn);
+    requester.executed = attr.sq_psn;
+    responder.parts.allocate(read_parts_max);
   }
   pair.set_state(ready_to_send_too ? QpState::rts : QpState::rtr);
   if (state_->core.connection_observer != nullptr) {

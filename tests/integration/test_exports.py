@@ -48,8 +48,12 @@ def test_every_message_and_every_connection(sim, tmp_path):
     rows = metrics["rocev2_flow_per_qp_metrics"]
     assert [(row["port_tx"], row["port_rx"]) for row in rows] == [("node", "g0"), ("g0", "g1"), ("g1", "g2"), ("g2", "node")]
     per_connection = len(messages) // RANKS
+    names = ["node", *(f"g{i}" for i in range(RANKS - 1))]
     for row in rows:
         assert row["message_tx"] == row["message_complete_rx"] == row["ack_rx"] == per_connection
+        latencies = [int(message["fct_ns"]) for message in messages if names[int(message["from"])] == row["port_tx"]]
+        assert (row["min_latency"], row["max_latency"]) == (min(latencies), max(latencies))
+        assert abs(row["avg_latency"] - sum(latencies) / len(latencies)) <= 1
         assert row["tx_bytes"] == row["rx_bytes"] == per_connection * CHUNK and row["frame_delta"] == 0
 
 

@@ -114,7 +114,7 @@ TEST(Plan, GhostsKeepWhatTheFileSays) {
   EXPECT_EQ(ghost.identity.traffic_class, 26 << 2);
   EXPECT_EQ(ghost.defaults.path_mtu, 2048U);
   EXPECT_EQ(ghost.defaults.min_rnr_timer, 1);
-  ASSERT_EQ(ghost.personalities.size(), 6U);
+  ASSERT_EQ(ghost.personalities.size(), 7U);
   EXPECT_EQ(std::get<ghost::PingpongOptions>(ghost.personalities[1]).port, 18516);
   EXPECT_EQ(std::get<ghost::SinkOptions>(ghost.personalities[4]).region_bytes, 1U << 20U);
   const auto& source = std::get<ghost::SourceOptions>(ghost.personalities[5]);

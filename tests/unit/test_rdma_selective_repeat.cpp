@@ -335,6 +335,97 @@ TEST(selective_repeat, requester_that_goes_back_n_does_not_know_the_difference) 
 
 // ---- what goes with it in IRN
 
+// ---- READs
+
+rdma::SendWr read_of(std::uint32_t packets) {
+  rdma::SendWr wr = write_of(packets);
+  wr.opcode = rdma::WrOpcode::rdma_read;
+  return wr;
+}
+/// The response of packet i of a READ at `first`.
+Packet response(std::uint32_t i, wire::Opcode opcode) {
+  return {.opcode = opcode, .psn = first + i, .payload = pattern(256, i), .syndrome = ack};
+}
+/// Of requests: PSN, address, length.
+struct Asked {
+  std::uint32_t psn;
+  std::uint64_t address;
+  std::uint32_t length;
+  friend bool operator==(const Asked&, const Asked&) = default;
+};
+std::vector<Asked> asked(Dialogue& d) {
+  std::vector<Asked> out;
+  for (const Packet& p : d.replies()) {
+    out.push_back({p.psn - first, p.address, p.length});
+  }
+  return out;
+}
+
+TEST(selective_repeat, requester_asks_for_missing_parts_of_reads_alone) {
+  Dialogue d = with(selective());
+  d.post(read_of(6));
+  rdma::SendWr behind = read_of(2);
+  behind.local.addr += 6 * 256;
+  d.post(behind);
+  d.post(write_of(1));
+  const std::uint64_t there = read_of(1).remote_addr;
+  EXPECT_THAT(asked(d), ElementsAre(Asked{0, there, 6 * 256}, Asked{6, there, 2 * 256}, Asked{8, there, 256}));
+  d.receive(response(0, rc_rdma_read_response_first));
+  EXPECT_EQ(d.receive(response(3, rc_rdma_read_response_middle)), Drop::none);
+  EXPECT_THAT(asked(d), ElementsAre(Asked{1, there + 256, 2 * 256}));
+  d.receive(response(4, rc_rdma_read_response_middle));
+  EXPECT_EQ(d.receive(response(4, rc_rdma_read_response_middle)), Drop::response_stale);
+  d.receive(response(7, rc_rdma_read_response_last));
+  EXPECT_THAT(asked(d), ElementsAre(Asked{5, there + 5 * 256, 256}, Asked{6, there, 256}));
+  d.receive(acknowledges(8));
+  EXPECT_THAT(asked(d), IsEmpty());
+  d.receive(response(5, rc_rdma_read_response_only));
+  d.receive(response(6, rc_rdma_read_response_only));
+  EXPECT_THAT(d.user.completions, IsEmpty());
+  d.receive(response(1, rc_rdma_read_response_first));
+  d.receive(response(2, rc_rdma_read_response_last));
+  EXPECT_EQ(d.user.completions.size(), 3U) << "the WRITE was acknowledged meanwhile";
+  for (std::uint32_t i = 0; i != 8; ++i) {
+    EXPECT_EQ(d.memory(Dialogue::base + std::uint64_t{i} * 256, 256), pattern(256, i));
+  }
+}
+
+// As IBTA 9.7.5.1 has it, from a peer that answers nothing but the rest.
+TEST(selective_repeat, timer_asks_for_all_the_rest_of_a_read) {
+  Dialogue d = with(selective());
+  d.post(read_of(4));
+  d.replies();
+  d.receive(response(2, rc_rdma_read_response_middle));
+  EXPECT_EQ(d.replies().size(), 1U);
+  d.pass(timeout);
+  const std::uint64_t there = read_of(1).remote_addr;
+  EXPECT_THAT(asked(d), ElementsAre(Asked{0, there, 4 * 256}));
+}
+
+TEST(selective_repeat, responder_answers_parts_besides_what_is_due) {
+  Dialogue d = with(selective());
+  const auto ask = [&d](std::uint32_t packet, std::uint32_t packets) {
+    d.receive({.opcode = rc_rdma_read_request,
+               .psn = expected + packet,
+               .address = Dialogue::base + std::uint64_t{packet} * 256,
+               .rkey = Dialogue::key,
+               .length = packets * 256});
+  };
+  const auto psns = [&d] {
+    std::vector<std::uint32_t> out;
+    for (const Packet& p : d.replies()) {
+      out.push_back(p.psn - expected);
+    }
+    return out;
+  };
+  ask(0, 40);
+  EXPECT_EQ(psns().size(), 40U);
+  ask(3, 2);
+  ask(10, 1);
+  ask(20, 1);
+  EXPECT_THAT(psns(), ElementsAre(10, 20, 3, 4));
+}
+
 TEST(selective_repeat, no_more_is_in_flight_than_the_bdp_cap) {
   Nic nic = selective();
   nic.bdp_cap = 3;

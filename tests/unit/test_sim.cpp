@@ -334,6 +334,17 @@ TEST(Sim, AJobThatCannotGoOnSaysWhy) {
   EXPECT_NE(no_network.error().message.find("network"), std::string::npos);
 }
 
+TEST(Sim, ANetworkThatHoldsTooFewFramesEndsTheJob) {
+  const std::string job = "job: j\neach_step: [{incast: 4MiB}]\n";
+  const auto full = outcome(rack(8) + "  buffer: 1GiB\n  frames: 1024\n", job);
+  ASSERT_FALSE(full);
+  EXPECT_NE(full.error().message.find("8 connections of 256 packets in flight may have 2048"), std::string::npos)
+      << full.error().message;
+  EXPECT_NE(full.error().message.find("`frames: 2048`"), std::string::npos) << full.error().message;
+  const auto advised = outcome(rack(8) + "  buffer: 1GiB\n  frames: 2048\n", job);
+  EXPECT_TRUE(advised) << (advised ? "" : advised.error().message);
+}
+
 TEST(Sim, AJobMayFailWhilePacketsAreUnderWay) {
   std::string cluster = rack(32);
   cluster.replace(cluster.find("topology: rack"), 14, "topology: rack\n  buffer: 128KiB");
