@@ -42,7 +42,7 @@ class Emulator:
         self.log, self.capture = self.folder / "nbxd.log", self.folder / "out.pcapng"
         self.control = next(iter(ports.values())).socket.with_name("nbxd.sock")
         cluster = {"cluster": "vm-suite", "seed": seed, "ports": [], "nodes": [], "ghosts": [],
-                   "capture": {"file": str(self.capture)}, "control": {"socket": str(self.control)}, "memory": {"size": "160MiB"},
+                   "capture": {"file": str(self.capture)}, "control": {"socket": str(self.control)}, "memory": {"size": "256MiB"},
                    **sections}
         for number, (name, port) in enumerate(ports.items()):
             profile = port.profile
