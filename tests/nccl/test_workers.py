@@ -35,7 +35,10 @@ def start(*words):
 
 
 def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    """At every address, since PyTorch's store listens at all: a port may be free at one and taken at another."""
+    dual = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if dual else socket.AF_INET
+    with socket.create_server(("", 0), family=family, dualstack_ipv6=dual) as listener:
         return listener.getsockname()[1]
 
 
