@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
-from nbxd import Nbxd, run, veth_pair  # noqa: E402
+from nbxd import run, started_on  # noqa: E402
 from ring import DRAGONFLY, RING, cluster  # noqa: E402
 
 NODE, EMULATOR = f"nbx-net-node-{os.getpid()}", f"nbx-net-emu-{os.getpid()}"
@@ -36,18 +36,8 @@ control: {{socket: {folder}/nbxd.sock}}
 @pytest.fixture
 def started(tmp_path):
     """nbxd on a veth, with the cluster file that it is given."""
-    running = []
-
-    def start(text):
-        (tmp_path / "cluster.yaml").write_text(text)
-        running.append(Nbxd(EMULATOR, tmp_path))
-        running[0].start()
-        return running[0]
-
-    with veth_pair(EMULATOR, NODE):
+    with started_on(EMULATOR, {NODE: "10.77.0.1/24"}, tmp_path) as start:
         yield start
-        for one in running:
-            one.stop()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
-from nbxd import Nbxd, run, veth_pairs  # noqa: E402
+from nbxd import run, started_on  # noqa: E402
 
 EMULATOR = f"nbx-two-emu-{os.getpid()}"
 NODES = {f"nbx-two-{i}-{os.getpid()}": f"10.77.0.{1 + i}/24" for i in (0, 1)}
@@ -36,18 +36,8 @@ control: {{socket: {folder}/nbxd.sock}}
 @pytest.fixture
 def started(tmp_path):
     """nbxd with more keys in the cluster file, and a profile for both ports."""
-    running = []
-
-    def start(more, profile="ideal"):
-        (tmp_path / "cluster.yaml").write_text(CLUSTER.format(folder=tmp_path, more=more, profile=profile))
-        running.append(Nbxd(EMULATOR, tmp_path))
-        running[0].start()
-        return running[0]
-
-    with veth_pairs(EMULATOR, NODES):
-        yield start
-        for one in running:
-            one.stop()
+    with started_on(EMULATOR, NODES, tmp_path) as start:
+        yield lambda more, profile="ideal": start(CLUSTER.format(folder=tmp_path, more=more, profile=profile))
 
 
 def shortest_ms(node, address, count=5, size=56, lossy=False):

@@ -79,3 +79,20 @@ class Nbxd:
 
     def ask(self, *command):
         return json.loads(self.nbx(*command, "--json").stdout)
+
+
+@contextlib.contextmanager
+def started_on(emulator, nodes, folder):
+    """Cables as of veth_pairs(), and a function that starts nbxd at them with the text of a cluster file."""
+    running = []
+
+    def start(cluster):
+        (folder / "cluster.yaml").write_text(cluster)
+        running.append(Nbxd(emulator, folder))
+        running[-1].start()
+        return running[-1]
+
+    with veth_pairs(emulator, nodes):
+        yield start
+        for one in running:
+            one.stop()
