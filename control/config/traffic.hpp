@@ -43,7 +43,7 @@ struct Traffic {
   std::uint32_t flows_max = 1024;
 };
 
-/// The real node's name in a traffic section.
+/// Every real node, where hosts of the network are named.
 inline constexpr const char* node_word = "node";
 
 }  // namespace nbx::config

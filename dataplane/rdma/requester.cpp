@@ -77,14 +77,14 @@ void note_executed(RequesterState& state, Psn end) noexcept {
   state.executed = state.executed.before(end) ? end : state.executed;
 }
 
+// `length`: of what the request moves from `bytes_before` on.
 void fill_headers(Packet& packet, const Wqe& wqe, std::uint8_t headers, std::uint32_t bytes_before,
-                  std::uint32_t bytes_max) noexcept {
+                  std::uint32_t length) noexcept {
   if ((headers & wire::ext::reth) != 0) {
     auto& reth = packet.header<wire::Reth>();
     reth.virtual_address = wqe.remote_addr + bytes_before;
     reth.rkey = wqe.rkey;
-    reth.dma_length =
-        wqe.reads() ? std::min(wqe.local.length - bytes_before, bytes_max) : wqe.local.length - bytes_before;
+    reth.dma_length = length;
   }
   if ((headers & wire::ext::atomiceth) != 0) {
     const bool swaps = wqe.opcode == WrOpcode::atomic_cmp_and_swp;
@@ -295,17 +295,19 @@ bool Requester::send_packet(QueuePair& qp, Wqe& wqe, SelectiveRepeat* known, Ins
     return false;
   }
   std::uint32_t psns = 1;
+  std::uint32_t length = wqe.local.length - bytes_before;
   if (wqe.reads()) {
     psns = known != nullptr ? missing(state.responses, psn, wqe.end()) : offset(wqe.end(), psn);
+    length = std::min(length, psns << qp.mtu_shift);
   }
-  fill_headers(packet, wqe, op.headers, bytes_before, psns << qp.mtu_shift);
+  fill_headers(packet, wqe, op.headers, bytes_before, length);
   if (region != nullptr) {
     region->read(wqe.local.addr + bytes_before, packet.payload());
   }
   core_.started(qp, packet.frame_size(), now);
   packet.send(now);
   state.unrequested = ack_request ? 0 : state.unrequested + 1;
-  packet_sent(qp, psn, size);
+  count_packet(qp, psn, size);
   if (known != nullptr) {
     known->lost = psn.plus(psns);
   } else {
@@ -319,7 +321,7 @@ bool Requester::send_packet(QueuePair& qp, Wqe& wqe, SelectiveRepeat* known, Ins
   return true;
 }
 
-void Requester::packet_sent(QueuePair& qp, Psn psn, std::uint32_t payload_size) noexcept {
+void Requester::count_packet(QueuePair& qp, Psn psn, std::uint32_t payload_size) noexcept {
   const RequesterState& state = qp.requester;
   QpStats& stats = qp.statistics();
   ++stats.data_frames_tx;

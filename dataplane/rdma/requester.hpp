@@ -31,7 +31,7 @@ class Requester {
   [[nodiscard]] bool beyond_credit(const RequesterState& state) const noexcept;
   bool send_packet(QueuePair& qp, Wqe& wqe, SelectiveRepeat* known, Instant now) noexcept;
   void pass(QueuePair& qp, const Wqe& wqe, Instant now) noexcept;
-  void packet_sent(QueuePair& qp, Psn psn, std::uint32_t payload_size) noexcept;
+  void count_packet(QueuePair& qp, Psn psn, std::uint32_t payload_size) noexcept;
   struct Again {
     Wqe* wqe = nullptr;  // none: there is nothing to be sent again
     SelectiveRepeat* known = nullptr;

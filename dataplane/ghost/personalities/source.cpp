@@ -12,7 +12,7 @@ namespace nbx::ghost {
 
 namespace {
 
-constexpr std::uint64_t message_max = 1U << 30U;  // a message has at most 2 GiB (IBTA 9.7.8)
+constexpr std::uint64_t message_max = 1U << 30U;  // of the sizes drawn; larger ones are cut to it
 
 class SourceSession final : public Session, private TimerClient {
  public:
