@@ -14,7 +14,7 @@ using fabric::DirectionSpec;
 
 constexpr Duration spacing = 80ns;
 constexpr Duration line_fill = 6ms;  // longer than any delay below
-constexpr unsigned bursts = 256;
+constexpr unsigned bursts = 2048;    // what other cases have left in the caches does not count
 constexpr unsigned qps = 1000;
 
 class Recycler final : public fabric::ImpairmentSink {

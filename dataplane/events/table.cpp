@@ -8,6 +8,7 @@ namespace nbx::events {
 namespace {
 
 constexpr std::size_t slots_min = 64;       // a power of two
+constexpr std::size_t slots_of_key = 4;     // at least
 constexpr std::size_t silences_max = 4096;  // queue pairs in both directions; a power of two
 
 constexpr std::uint64_t mix(std::uint64_t x) noexcept {
@@ -70,7 +71,7 @@ Table::Table(const std::vector<Spec>& specs, Host& host, Instant loaded)
       host_(host),
       loaded_(loaded),
       slots_(slots_min),
-      filter_(slots_min * filter_bits_of_slot / 64),
+      filter_(slots_min / slots_of_key),
       log_(log_max) {
   for (std::uint32_t i = 0; i < specs_.size(); ++i) {
     const Match& match = specs_[i].match;
@@ -205,7 +206,7 @@ void Table::forget_gone() {
   }
   instances_.clear();
   slots_.assign(slots_min, {});
-  filter_.assign(slots_min * filter_bits_of_slot / 64, 0);
+  filter_ = KeyFilter{slots_min / slots_of_key};
   slots_taken_ = 0;
   gone_ = 0;
   for (const Instance& instance : kept) {
@@ -232,13 +233,13 @@ void Table::add(Instance instance) {
 }
 
 void Table::place(std::uint64_t hash, std::uint32_t instance) {
-  if ((slots_taken_ + 1) * 4 > slots_.size()) {
+  if ((slots_taken_ + 1) * slots_of_key > slots_.size()) {
     std::vector<Slot> old(slots_.size() * 2);
     old.swap(slots_);
-    filter_.assign(slots_.size() * filter_bits_of_slot / 64, 0);
+    filter_ = KeyFilter{slots_.size() / slots_of_key};
     for (const Slot& slot : old) {
       if (slot.first != none) {
-        note(slot.hash);
+        filter_.add(slot.hash);
         std::size_t i = slot.hash & (slots_.size() - 1);
         while (slots_[i].first != none) {
           i = (i + 1) & (slots_.size() - 1);
@@ -254,21 +255,11 @@ void Table::place(std::uint64_t hash, std::uint32_t instance) {
   slots_taken_ += slots_[i].first == none ? 1 : 0;
   instances_[instance].next = slots_[i].first;
   slots_[i] = {hash, instance};
-  note(hash);
-}
-
-void Table::note(std::uint64_t hash) noexcept {
-  const std::uint64_t bit = (hash >> 32U) & (filter_.size() * 64 - 1);
-  filter_[bit / 64] |= std::uint64_t{1} << bit % 64;
-}
-
-bool Table::may_have(std::uint64_t hash) const noexcept {
-  const std::uint64_t bit = (hash >> 32U) & (filter_.size() * 64 - 1);
-  return (filter_[bit / 64] >> bit % 64 & 1U) != 0;
+  filter_.add(hash);
 }
 
 std::uint32_t Table::find(std::uint64_t hash) const noexcept {
-  if (!may_have(hash)) {
+  if (!filter_.may_have(hash)) {
     return none;
   }
   for (std::size_t i = hash & (slots_.size() - 1);; i = (i + 1) & (slots_.size() - 1)) {

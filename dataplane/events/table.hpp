@@ -10,6 +10,7 @@
 
 #include "base/ordinals.hpp"
 #include "base/rank_edge.hpp"
+#include "events/key_filter.hpp"
 #include "events/spec.hpp"
 #include "frame/frame.hpp"
 
@@ -132,8 +133,6 @@ class Table {
   void forget_gone();
   void add_psns(const Instance& like, const Match& match);
   void place(std::uint64_t hash, std::uint32_t instance);
-  void note(std::uint64_t hash) noexcept;
-  [[nodiscard]] bool may_have(std::uint64_t hash) const noexcept;
   [[nodiscard]] std::uint32_t find(std::uint64_t hash) const noexcept;
   void bind_event(std::uint32_t event, const Connection& connection);
 
@@ -155,10 +154,7 @@ class Table {
   std::size_t gone_ = 0;  // of them
   std::vector<Slot> slots_;
   std::size_t slots_taken_ = 0;
-  // A bit per hash that is in the slots: small enough for the first cache when they are not. One in eight is set at
-  // most.
-  static constexpr std::size_t filter_bits_of_slot = 2;
-  std::vector<std::uint64_t> filter_;
+  KeyFilter filter_;  // of the hashes that are in the slots
   // Events that wait for a connection, by ghost; no_ghost: of any.
   std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> bindable_;
   std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> bound_;  // instances, by ghost and queue pair

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/rng.hpp"
+#include "events/key_filter.hpp"
 #include "events/table.hpp"
 #include "support/fabric_rig.hpp"
 #include "wire/icrc.hpp"
@@ -238,6 +240,25 @@ TEST_F(Events, many_are_found_each) {
   for (std::uint32_t i = 0; i < 20'000; ++i) {
     EXPECT_EQ(see({.qpn = Qpn{0x11 + i % 100}, .psn = i}).event, i + 1);
     EXPECT_EQ(see({.qpn = Qpn{0x11 + (i + 1) % 100}, .psn = i}).event, 0U);
+  }
+}
+
+TEST(KeyFilter, has_each_key_and_at_most_one_in_a_thousand_others) {
+  Rng rng{1};
+  for (const std::size_t keys : {16U, 8'192U, 10'000U, 16'384U}) {
+    KeyFilter filter{keys};
+    std::vector<std::uint64_t> hashes(keys);
+    for (std::uint64_t& hash : hashes) {
+      hash = rng.next();
+      filter.add(hash);
+    }
+    EXPECT_TRUE(std::all_of(hashes.begin(), hashes.end(), [&](std::uint64_t hash) { return filter.may_have(hash); }));
+    constexpr int others = 1'000'000;
+    int taken = 0;
+    for (int i = 0; i < others; ++i) {
+      taken += filter.may_have(rng.next()) ? 1 : 0;
+    }
+    EXPECT_LE(taken, others / 1000) << keys;
   }
 }
 
