@@ -461,6 +461,7 @@ void check_network(const Network& network, const ClusterConfig& config, Diagnost
     }
   }
   check_receivers(network, config, max_frame, out, warnings);
+  check_names(topology, config, out);
   check_pins(network, topology, config, out);
   if (network.storm) {
     check_storm(network, config, max_frame, out, warnings);
@@ -559,6 +560,7 @@ void check_nccl(const Nccl& nccl, const ClusterConfig& config, Diagnostics& out)
 void check_cluster(const ClusterConfig& config, Diagnostics& out, Diagnostics& warnings) {
   check_ports(config, out);
   check_identities(config, out);
+  check_names(config, out);
   for (const Ghost& ghost : config.ghosts) {
     if (const Port* port = find_port(config, *ghost.port)) {
       GhostChecker(ghost, *port, config, out).check();

@@ -11,6 +11,10 @@ void check_cluster(const ClusterConfig& config, Diagnostics& out, Diagnostics& w
 /// `profile` in place of the one that a port of a sound cluster has: for changes while running.
 void check_profile(const Profile& profile, const Port& port, const ClusterConfig& config, Diagnostics& out);
 
+/// What ports, nodes and ghosts are called: no word has two meanings.
+void check_names(const ClusterConfig& config, Diagnostics& out);
+/// Nor do hosts have words that a sound topology has for others.
+void check_names(const switching::Topology& topology, const ClusterConfig& config, Diagnostics& out);
 /// Pinned routes of the emulated network.
 void check_pins(const Network& network, const switching::Topology& topology, const ClusterConfig& config,
                 Diagnostics& out);
