@@ -162,6 +162,11 @@ class GhostChecker {
       check_qp(qp);
     }
     Unique<std::uint64_t> services("service", out_);
+    for (const Located<ghost::PersonalityOptions>& personality : ghost_.personalities) {
+      if (const auto* source = std::get_if<ghost::SourceOptions>(&*personality)) {
+        check_source(*source, personality.pos);
+      }
+    }
     for (const Located<Listener>& listener : ghost_.listen) {
       services.add(service_id(*listener), listener.pos);
       check_listener(*listener);
@@ -169,6 +174,14 @@ class GhostChecker {
   }
 
  private:
+  /// A ghost has the data of its largest message in memory.
+  void check_source(const ghost::SourceOptions& source, const SourcePos& pos) {
+    const std::uint64_t largest = source.sizes ? traffic::largest(*source.sizes) : 0;
+    if (largest > ghost::SourceOptions::message_max) {
+      out_.push_back({pos, "'sizes' has messages of " + text(ByteCount{largest}) + "; a source sends 1GiB at most"});
+    }
+  }
+
   static std::uint64_t service_id(const Listener& listener) {
     const auto* tcp = std::get_if<TcpPort>(&listener.service);
     return tcp != nullptr ? rdma::tcp_service_id(tcp->port) : std::get<ServiceId>(listener.service).id;
@@ -361,6 +374,13 @@ void check_priorities(const Network& network, Diagnostics& out) {
     if (x.ecn && x.ecn->kmin.value > x.ecn->kmax.value) {
       out.push_back({x.priority.pos, "'kmin' is more than 'kmax'"});
     }
+    if (x.lossless && x.queue_limit.value != 0) {
+      out.push_back({x.priority.pos, "'queue_limit' is for lossy priorities; 'xoff' pauses a lossless one"});
+    }
+    if (!x.lossless && (x.headroom || x.xoff.value != 0)) {
+      out.push_back({x.priority.pos, std::string(x.headroom ? "'headroom'" : "'xoff'") +
+                                         " is for lossless priorities; 'queue_limit' ends a lossy queue"});
+    }
   }
 }
 
@@ -419,6 +439,12 @@ void check_receivers(const Network& network, const ClusterConfig& config, std::u
     const std::uint64_t xoff = receiver.xoff->value;
     const std::uint64_t headroom =
         switching::headroom_for(network.host_rate, network.propagation, Duration::zero(), max_frame);
+    if (receiver.xon.value >= xoff) {
+      warn(pos,
+           "a slow receiver resumes " + text(receiver.xon.value) + " bytes below an 'xoff' of " + text(xoff) +
+               ": only when all is gone",
+           warnings);
+    }
     if (xoff >= receiver.buffer.value) {
       out.push_back({pos, "'xoff' is not less than 'buffer'"});
     } else if (receiver.buffer.value - xoff < headroom && classes_of(network).lossless != 0) {
@@ -474,7 +500,20 @@ void check_network(const Network& network, const ClusterConfig& config, Diagnost
   }
 }
 
-void check_traffic(const Traffic& traffic, const ClusterConfig& config, Diagnostics& out) {
+/// Rates that a line does not have.
+void check_dcqcn(const cc::DcqcnParams& params, BitRate line, const SourcePos& pos, Diagnostics& warnings) {
+  const auto beyond = [&](std::uint32_t mbps, const std::string& key, const std::string& effect) {
+    if (BitRate::mbps(mbps).bits_per_second > line.bits_per_second) {
+      warn(pos, "'" + key + "' is " + text(BitRate::mbps(mbps)) + " and the line has " + text(line) + ": " + effect,
+           warnings);
+    }
+  };
+  beyond(params.rp_max_rate, "rp_max_rate", "flows go at the line's rate");
+  beyond(params.rp_rate_to_set_on_first_cnp, "rp_rate_to_set_on_first_cnp", "the first CNP changes nothing");
+  beyond(params.rp_min_rate, "rp_min_rate", "no CNP lowers a rate");
+}
+
+void check_traffic(const Traffic& traffic, const ClusterConfig& config, Diagnostics& out, Diagnostics& warnings) {
   const SourcePos& pos = traffic.pattern.pos;
   if (!config.network) {
     out.push_back({pos, "traffic needs a network"});
@@ -514,6 +553,9 @@ void check_traffic(const Traffic& traffic, const ClusterConfig& config, Diagnost
   const bool alone = from.size() == 1 && to == from;
   if (from.empty() || (permutation && from.size() < 2) || (!permutation && alone)) {
     out.push_back({pos, "there is nobody to send to"});
+  }
+  if (traffic.dcqcn) {
+    check_dcqcn(traffic.dcqcn->params, config.network->host_rate, pos, warnings);
   }
   if (const auto* load = std::get_if<Load>(&traffic.rate); load != nullptr && load->share.value <= 0) {
     out.push_back({pos, "'load' is more than 0"});
@@ -569,6 +611,8 @@ void check_cluster(const ClusterConfig& config, Diagnostics& out, Diagnostics& w
   check_memory(config, out);
   if (config.transport.dcqcn && config.transport.line_rate.unlimited()) {
     out.push_back({config.transport.dcqcn->pos, "'dcqcn' needs 'line_rate', the rate that it starts from"});
+  } else if (config.transport.dcqcn) {
+    check_dcqcn((*config.transport.dcqcn)->params, config.transport.line_rate, config.transport.dcqcn->pos, warnings);
   }
   if (config.network) {
     check_network(*config.network, config, out, warnings);
@@ -576,7 +620,7 @@ void check_cluster(const ClusterConfig& config, Diagnostics& out, Diagnostics& w
   Unique<std::string> traffic("traffic", out);
   for (const Traffic& each : config.traffic) {
     traffic.add(each.name);
-    check_traffic(each, config, out);
+    check_traffic(each, config, out, warnings);
   }
   if (config.nccl) {
     check_nccl(*config.nccl, config, out);

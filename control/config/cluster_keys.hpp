@@ -330,7 +330,8 @@ void describe(V& v, ghost::SourceOptions& x) {
   v.field("connect", as<AddressText>(x.connect), "The real node's address.", {.required = true});
   v.field("port", x.port, "Port of rdma_cm.", {.limits = {.min = 1}});
   v.field("operation", x.operation, "What it sends.");
-  v.field("message_size", as<ByteCount>(x.message_size), "Size of a message.");
+  v.field("message_size", as<ByteCount>(x.message_size), "Size of a message.",
+          {.limits = {.max = ghost::SourceOptions::message_max}});
   v.field("sizes", x.sizes, "Sizes of messages that differ, 1 GiB at most.", {.fallback = "`message_size`"});
   v.field("rate", x.rate,
           "Of messages' bytes in the mean: messages come at random times (Poisson), and wait while "

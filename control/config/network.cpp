@@ -28,9 +28,7 @@ struct Builder {
   }
 };
 
-std::uint32_t bytes(ByteCount count) {
-  return static_cast<std::uint32_t>(std::min<std::uint64_t>(count.value, UINT32_MAX));
-}
+std::uint32_t bytes(ByteCount count) { return static_cast<std::uint32_t>(count.value); }  // see queue_limits
 
 std::uint8_t number(std::uint8_t priority) { return priority; }
 std::uint8_t number(const Located<std::uint8_t>& priority) { return *priority; }

@@ -69,14 +69,17 @@ void describe(V& v, Shape& x) {
            alternative<switching::RailSpec>("rail_optimized", "Two stages, a leaf for each rail."),
            alternative<Dragonfly>("dragonfly", "Groups without a second stage."));
 }
+/// A switch counts the bytes of a queue and of an ingress in 32 bits.
+inline constexpr Limits queue_limits{.max = UINT32_MAX};
+
 template <class V>
 void describe(V& v, EcnThresholds& x) {
   v.about({.name = "ecn ramp",
            .doc = "Frames are marked with a chance that rises from 0 at `kmin` to `pmax` at `kmax`; "
                   "above, all are. What is not ECN-capable is dropped in their place, unless the "
                   "priority is lossless."});
-  v.field("kmin", x.kmin, "Bytes in the queue.", {.required = true});
-  v.field("kmax", x.kmax, "Bytes in the queue.", {.required = true});
+  v.field("kmin", x.kmin, "Bytes in the queue.", {.required = true, .limits = queue_limits});
+  v.field("kmax", x.kmax, "Bytes in the queue.", {.required = true, .limits = queue_limits});
   v.field("pmax", x.pmax, "At `kmax`.");
   v.field("ewma_shift", x.ewma_shift, "0: the queue as it is; n: an average that moves by 2^-n of the difference.",
           {.limits = {.max = 16}});
@@ -89,13 +92,15 @@ void describe(V& v, PriorityClass& x) {
           {.one_or_many = true, .limits = {.max = 63}, .fallback = "DSCP / 8"});
   v.field("lossless", x.lossless, "Whether its senders are paused (PFC) rather than its frames dropped.");
   v.field("alpha_shift", x.alpha_shift, "A queue may hold 2^-n of the free shared buffer.", {.limits = {.max = 7}});
-  v.field("reserved", x.reserved, "Of the buffer, for each ingress port.");
-  v.field("queue_limit", x.queue_limit, "Lossy: longest queue; 0: the dynamic threshold alone.");
+  v.field("reserved", x.reserved, "Of the buffer, for each ingress port.", {.limits = queue_limits});
+  v.field("queue_limit", x.queue_limit, "Lossy: longest queue; 0: the dynamic threshold alone.",
+          {.limits = queue_limits});
   v.field("headroom", x.headroom, "Lossless: for each ingress port, for what comes after the pause.",
-          {.fallback = "what the cable needs"});
-  v.field("xoff", x.xoff, "Lossless: an ingress port with more pauses its sender; 0: the dynamic threshold.");
-  v.field("xon", x.xon, "Lossless: so far below, it may go on.");
-  v.field("quantum", x.quantum, "Bytes in a turn of deficit round robin; 0: strict.");
+          {.limits = queue_limits, .fallback = "what the cable needs"});
+  v.field("xoff", x.xoff, "Lossless: an ingress port with more pauses its sender; 0: the dynamic threshold.",
+          {.limits = queue_limits});
+  v.field("xon", x.xon, "Lossless: so far below, it may go on.", {.limits = queue_limits});
+  v.field("quantum", x.quantum, "Bytes in a turn of deficit round robin; 0: strict.", {.limits = queue_limits});
   v.field("ecn", x.ecn, "Marking.", {.fallback = "none"});
 }
 template <class V>

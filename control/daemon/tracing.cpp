@@ -1,7 +1,5 @@
 #include "daemon/tracing.hpp"
 
-#include <algorithm>
-
 #include "plan/plan.hpp"
 #include "report/to_json.hpp"
 
@@ -27,7 +25,10 @@ Result<Json> start(Emulator& emulator, const Json& request) {
     return Error{"there is nothing to trace: the cluster file has no transport.dcqcn, so no rate ever changes"};
   }
   pipeline::TraceRequest wish;
-  wish.steps_max = std::clamp<std::size_t>(request.value("steps_max", wish.steps_max), 1, steps_limit);
+  wish.steps_max = request.value("steps_max", wish.steps_max);
+  if (wish.steps_max == 0 || wish.steps_max > steps_limit) {
+    return Error{"steps_max is from 1 to " + std::to_string(steps_limit) + ", not " + std::to_string(wish.steps_max)};
+  }
   wish.rates_only = request.value("rates_only", false);
   if (const std::uint32_t qpn = request.value("qpn", 0U); qpn != 0) {
     wish.qpn = Qpn{qpn};

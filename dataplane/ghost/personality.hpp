@@ -109,6 +109,7 @@ struct SourceOptions {  // a ghost that sends to a listening real node
   std::string connect;
   std::uint16_t port = 7477;
   rdma::WrOpcode operation = rdma::WrOpcode::send;
+  static constexpr std::uint32_t message_max = 1U << 30U;
   std::uint32_t message_size = 65536;
   std::optional<traffic::Sizes> sizes{};  // of messages, instead of message_size; 1 GiB at most
   BitRate rate{};                         // of messages' bytes in the mean, which come at random times; 0: no pause

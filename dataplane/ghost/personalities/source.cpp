@@ -12,8 +12,6 @@ namespace nbx::ghost {
 
 namespace {
 
-constexpr std::uint64_t message_max = 1U << 30U;  // of the sizes drawn; larger ones are cut to it
-
 class SourceSession final : public Session, private TimerClient {
  public:
   SourceSession(const Context& context, const SourceOptions& options)
@@ -111,7 +109,7 @@ class SourceSession final : public Session, private TimerClient {
 
   static std::uint32_t largest(const SourceOptions& options) {
     const std::uint64_t bytes = options.sizes ? traffic::largest(*options.sizes) : options.message_size;
-    return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(bytes, 8, message_max));
+    return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(bytes, 8, SourceOptions::message_max));
   }
   static constexpr double longest_gap_ps = 1e18;  // eleven days
 
