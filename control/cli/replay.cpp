@@ -16,6 +16,7 @@ namespace {
 struct Input {
   std::string cluster;
   std::string port;
+  std::vector<std::string> inputs;
   std::string linger = "1s";
   replay::Options options;
 };
@@ -31,25 +32,36 @@ int run(const Input& input) {
   for (const config::Diagnostic& warning : loaded.warnings) {
     std::cerr << warning;
   }
-  if (loaded.config.network && loaded.config.ports.size() > 1) {
-    std::cerr << "nbx replay: " << input.cluster << " has a network over " << loaded.config.ports.size()
-              << " ports; a replay has one\n";
-    return exit_usage;
-  }
-  const std::vector<pipeline::ShardPlan> plans = plan::make_plans(loaded.config);
-  const auto named = [&](const pipeline::ShardPlan& p) { return p.port_name == input.port; };
-  const auto plan =
-      input.port.empty() && plans.size() == 1 ? plans.begin() : std::find_if(plans.begin(), plans.end(), named);
-  if (plan == plans.end()) {
-    std::cerr << "nbx replay: " << (input.port.empty() ? "--port is needed: " : "no port '" + input.port + "': ")
-              << input.cluster << " has";
-    for (const pipeline::ShardPlan& p : plans) {
-      std::cerr << ' ' << p.port_name;
+  std::vector<pipeline::ShardPlan> plans = plan::make_plans(loaded.config);
+  const auto names_port = [&](const std::string& name) {
+    return std::any_of(plans.begin(), plans.end(), [&](const auto& plan) { return plan.port_name == name; });
+  };
+  replay::Options options = input.options;
+  for (const std::string& text : input.inputs) {
+    const std::size_t equals = text.find('=');
+    if (equals != std::string::npos && names_port(text.substr(0, equals))) {
+      options.inputs.push_back({text.substr(equals + 1), text.substr(0, equals)});
+    } else {
+      options.inputs.push_back({text, input.port});
     }
-    std::cerr << '\n';
-    return exit_usage;
   }
-  const Result<bool> done = replay::replay(*plan, input.options, std::cout);
+  if (!input.port.empty()) {
+    if (!names_port(input.port)) {
+      std::cerr << "nbx replay: no port '" << input.port << "': " << input.cluster << " has";
+      for (const pipeline::ShardPlan& plan : plans) {
+        std::cerr << ' ' << plan.port_name;
+      }
+      std::cerr << '\n';
+      return exit_usage;
+    }
+    if (loaded.config.network && plans.size() > 1) {
+      std::cerr << "nbx replay: the network of " << input.cluster << " spans all " << plans.size()
+                << " ports; --in PORT=FILE names a capture of each, in place of --port\n";
+      return exit_usage;
+    }
+    std::erase_if(plans, [&](const pipeline::ShardPlan& plan) { return plan.port_name != input.port; });
+  }
+  const Result<bool> done = replay::replay(plans, options, std::cout);
   if (!done) {
     std::cerr << "nbx replay: " << done.error().message << '\n';
     return exit_failed;
@@ -62,15 +74,20 @@ int run(const Input& input) {
 Body replay(CLI::App& app) {
   auto input = std::make_shared<Input>();
   app.add_option("--cluster", input->cluster, "cluster file")->required();
-  app.add_option("--port", input->port, "port whose ghosts answer; may be left out when there is one");
-  app.add_option("--in", input->options.input, "pcap or pcapng file with the frames that the port receives")
+  app.add_option("--port", input->port, "only this port; else all ports of the cluster");
+  app.add_option("--in", input->inputs,
+                 "pcap or pcapng file with the frames that the port receives; of several ports PORT=FILE for each, or "
+                 "one pcapng whose interfaces are called as the ports")
       ->required();
-  app.add_option("--out", input->options.output, "pcapng file for the frames that the port sends");
+  app.add_option("--out", input->options.output,
+                 "pcapng file for the frames that the ports send, an interface for each");
   app.add_flag("--with-input", input->options.with_input, "write the received frames to --out too");
   app.add_option("--linger", input->linger, "virtual time that timers still run after the last frame")
       ->capture_default_str();
   app.add_flag("--json", input->options.json, "print the report as JSON");
-  app.footer("Example: nbx replay --cluster cluster.yaml --in node.pcap --out ghosts.pcapng --json");
+  app.footer(
+      "Examples: nbx replay --cluster cluster.yaml --in node.pcap --out ghosts.pcapng --json\n"
+      "          nbx replay --cluster two-ports.yaml --in p0=a.pcap --in p1=b.pcap --out sent.pcapng");
   return [input] {
     const auto linger = quantity<Duration>("replay", "--linger", input->linger);
     if (!linger) {

@@ -27,7 +27,8 @@ class NameChecker {
       meanings_.try_emplace(node_word, Meaning{"every real node of the network", config_.network->topology.pos});
     }
     for (const Node& node : config_.nodes) {
-      if (*node.name != *node.port) {  // a real node may be called as its port
+      const bool only_one = *node.name == node_word && config_.ports.size() == 1;
+      if (*node.name != *node.port && !only_one) {  // a real node may be called as its port
         complain(node.name, "a real node");
       }
     }

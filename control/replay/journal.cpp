@@ -1,11 +1,7 @@
 #include "replay/journal.hpp"
 
-#include <cstdio>
 #include <nlohmann/json.hpp>
-#include <ostream>
-#include <string_view>
 
-#include "report/network_json.hpp"
 #include "report/to_json.hpp"
 
 namespace nbx::replay {
@@ -20,8 +16,7 @@ void Journal::on_completion(GhostId ghost, Qpn qpn, const rdma::Completion& comp
   completions_.push_back({ghost, qpn, completion, now});
 }
 
-void Journal::report(std::ostream& out, pipeline::Shard& shard, const Counters& counters, Instant now,
-                     bool json) const {
+ordered_json Journal::report(pipeline::Shard& shard, const Counters& counters) const {
   ordered_json doc;
   doc["port"] = plan_.port_name;
   doc["profile"] = plan_.profile.name;
@@ -31,9 +26,6 @@ void Journal::report(std::ostream& out, pipeline::Shard& shard, const Counters& 
   doc["drops"] = report::drops_json(counters);
   doc["delay"] = {{"from_node", report::delay_json(shard.delay_stats(fabric::Direction::from_node))},
                   {"to_node", report::delay_json(shard.delay_stats(fabric::Direction::to_node))}};
-  if (shard.network() != nullptr) {
-    doc["network"] = report::network_json(shard.network()->report(now));
-  }
   ordered_json qps = ordered_json::array();
   shard.transport().for_each_qp([&](rdma::Qp& qp) { qps.push_back(report::qp_json(qp, ghost_name(qp.ghost()))); });
   doc["qps"] = std::move(qps);
@@ -60,11 +52,7 @@ void Journal::report(std::ostream& out, pipeline::Shard& shard, const Counters& 
     completions.push_back(std::move(row));
   }
   doc["completions"] = std::move(completions);
-  if (json) {
-    out << doc.dump(2) << '\n';
-  } else {
-    report::print_text(out, doc);
-  }
+  return doc;
 }
 
 }  // namespace nbx::replay

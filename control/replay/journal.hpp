@@ -1,7 +1,7 @@
-// What a replay saw: deliveries, completions, counters and per-QP statistics, as text or JSON.
+// What a replay saw at one port: deliveries, completions, counters and per-QP statistics, as text or JSON.
 #pragma once
 
-#include <iosfwd>
+#include <nlohmann/json_fwd.hpp>
 #include <vector>
 
 #include "pipeline/shard.hpp"
@@ -14,7 +14,7 @@ class Journal final : public pipeline::Observer {
 
   struct Input {
     std::uint64_t frames = 0;       // given to the port
-    std::uint64_t from_ghosts = 0;  // left out: the ghosts say these themselves
+    std::uint64_t from_ghosts = 0;  // left out: the emulator says these itself
     std::uint64_t truncated = 0;    // left out: the capture does not hold all of the frame
   } input;
   std::uint64_t sent = 0;
@@ -22,8 +22,8 @@ class Journal final : public pipeline::Observer {
   void on_delivery(const rdma::Delivery& delivery, Instant now) noexcept override;
   void on_completion(GhostId ghost, Qpn qpn, const rdma::Completion& completion, Instant now) noexcept override;
 
-  /// At `now`, the end of the replay.
-  void report(std::ostream& out, pipeline::Shard& shard, const Counters& counters, Instant now, bool json) const;
+  /// At the end of the replay, what is this port's own: a network is not.
+  [[nodiscard]] nlohmann::ordered_json report(pipeline::Shard& shard, const Counters& counters) const;
 
  private:
   struct Delivered {

@@ -50,7 +50,8 @@ def records(path):
     """(nanoseconds, bytes, comment) of each packet of a pcap or pcapng file, little-endian as these tests write them."""
     data = open(path, "rb").read()
     if struct.unpack_from("<I", data)[0] == 0x0A0D0D0A:
-        yield from pcapng_records(data)
+        for time_ns, _, frame, comment in pcapng_records(data):
+            yield time_ns, frame, comment
         return
     scale = {0xA1B2C3D4: 1000, 0xA1B23C4D: 1}[struct.unpack_from("<I", data)[0]]
     at = 24
@@ -60,21 +61,32 @@ def records(path):
         at += 16 + size
 
 
+def records_by_interface(path):
+    """(nanoseconds, name of the interface, bytes, comment) of each packet of a pcapng file."""
+    return pcapng_records(open(path, "rb").read())
+
+
+def options(data, at, end):
+    """(code, value) of each option of a block."""
+    while at < end:
+        code, length = struct.unpack_from("<HH", data, at)
+        if code == 0:
+            return
+        yield code, data[at + 4:at + 4 + length]
+        at += 4 + (length + 3) // 4 * 4
+
+
 def pcapng_records(data):
-    at = 0
+    at, interfaces = 0, []
     while at < len(data):
         kind, size = struct.unpack_from("<II", data, at)
+        if kind == 1:
+            interfaces.append(dict(options(data, at + 16, at + size - 4)).get(2, b"").decode())
         if kind == 6:
-            _, high, low, captured, _ = struct.unpack_from("<IIIII", data, at + 8)
-            options, comment = at + 28 + (captured + 3) // 4 * 4, ""
-            while options < at + size - 4:
-                code, length = struct.unpack_from("<HH", data, options)
-                if code == 0:
-                    break
-                if code == 1:
-                    comment = data[options + 4:options + 4 + length].decode()
-                options += 4 + (length + 3) // 4 * 4
-            yield high << 32 | low, data[at + 28:at + 28 + captured], comment
+            interface, high, low, captured, _ = struct.unpack_from("<IIIII", data, at + 8)
+            said = dict(options(data, at + 28 + (captured + 3) // 4 * 4, at + size - 4))
+            yield (high << 32 | low, interfaces[interface], data[at + 28:at + 28 + captured],
+                   said.get(1, b"").decode())
         at += size
 
 

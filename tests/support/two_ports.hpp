@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "pipeline/shard_group.hpp"
 #include "support/shard_rig.hpp"
 
 namespace nbx::test {
@@ -53,13 +54,13 @@ class TwoPorts {
     second.name = "g1";
     second.mac = *parse_mac("02:00:00:00:00:0a");
     second.addresses = {{*parse_ip("10.77.0.10"), 24}, {*parse_ip("fd77::a"), 64}};
-    network_.network.start(now_);
-    for (std::size_t i = 0; i < 2; ++i) {
+    for (std::uint8_t i = 0; i < 2; ++i) {
       shards_[i] = std::make_unique<pipeline::Shard>(
           plans_[i], pipeline::ShardEnvironment{
                          .frames = &frames_, .counters = &counters_[i], .streams = &streams_, .network = &network_});
-      shards_[i]->start(now_);
+      group_.add(*shards_[i], PortId{i}, 2);
     }
+    group_.start(now_);
   }
 
   [[nodiscard]] Instant now() const { return now_; }
@@ -98,14 +99,8 @@ class TwoPorts {
  private:
   void settle() {
     for (bool more = true; more;) {
-      network_.wheel.run(now_);
-      more = false;
+      more = group_.progress(now_);
       for (std::size_t i = 0; i < 2; ++i) {
-        more = shards_[i]->progress(now_) || more;
-        while (Frame* frame = shards_[i]->to_peer(PortId{static_cast<std::uint8_t>(1 - i)}).pop_front()) {
-          shards_[1 - i]->receive_from_peer(*frame, PortId{static_cast<std::uint8_t>(i)}, now_);
-          more = true;
-        }
         while (Frame* frame = shards_[i]->to_port().pop_front()) {
           sent_[i].push_back({now_, Bytes(frame->data, frame->data + frame->size)});
           shards_[i]->release(*frame);
@@ -115,7 +110,6 @@ class TwoPorts {
           shards_[i]->release(*frame);
         }
       }
-      more = more || network_.wheel.next_deadline() <= now_;
     }
   }
 
@@ -128,6 +122,7 @@ class TwoPorts {
   Instant now_{};
   pipeline::SharedNetwork network_;
   std::array<std::unique_ptr<pipeline::Shard>, 2> shards_;
+  pipeline::ShardGroup group_{&network_};
 };
 
 }  // namespace nbx::test
