@@ -62,7 +62,7 @@ Verdict check_file(const std::string& file) {
       config::LoadedScenario loaded = config::load_scenario(file);
       verdict.summary = "scenario '" + loaded.scenario.name +
                         "': " + counted(loaded.scenario.assertions.size(), "assertion") + " about job '" +
-                        loaded.job.name + "' on " + counted(loaded.cluster.ghosts.size() + 1, "rank");
+                        loaded.job.name + "' on " + counted(config::ranks_of(loaded.cluster), "rank");
       verdict.diagnostics = std::move(loaded.diagnostics);
       verdict.warnings = std::move(loaded.warnings);
       break;

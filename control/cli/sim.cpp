@@ -41,7 +41,7 @@ bool written(std::ofstream& out, const std::string& file) {
 
 int run(const Input& input) {
   const config::Loaded cluster = config::load_cluster(input.cluster);
-  const config::LoadedJob job = config::load_job(input.job, cluster.ok() ? sim::ranks_of(cluster.config) : 0);
+  const config::LoadedJob job = config::load_job(input.job, cluster.ok() ? config::ranks_of(cluster.config) : 0);
   for (const auto* diagnostics : {&cluster.diagnostics, &job.diagnostics}) {
     for (const config::Diagnostic& diagnostic : *diagnostics) {
       std::cerr << diagnostic;

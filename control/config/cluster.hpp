@@ -262,6 +262,11 @@ struct NetworkHost {
 /// In the order of their HostId: for each port its real node, then its ghosts in the order of the file.
 [[nodiscard]] std::vector<NetworkHost> hosts_of(const ClusterConfig& config);
 
+/// Of a job in a simulation: real nodes and ghosts, in the same order.
+[[nodiscard]] inline std::uint32_t ranks_of(const ClusterConfig& config) {
+  return static_cast<std::uint32_t>(config.ports.size() + config.ghosts.size());
+}
+
 /// The hosts of the network that a name means, empty when there is none of that name; without names all ghosts.
 [[nodiscard]] std::vector<switching::HostId> hosts_named(const Located<std::string>& name, const ClusterConfig& config);
 [[nodiscard]] std::vector<switching::HostId> hosts_named(const std::vector<Located<std::string>>& names,

@@ -85,7 +85,7 @@ void append(Diagnostics& to, Diagnostics&& from) {
 
 void read_trees(const Trees& trees, ClusterConfig& cluster, Job& job, LoadedScenario& loaded) {
   Loaded read = cluster_of(trees.cluster_file, trees.cluster);
-  const auto ranks = static_cast<std::uint32_t>(read.config.ghosts.size()) + 1;
+  const auto ranks = ranks_of(read.config);
   LoadedJob read_job = job_of(trees.job, read.ok() ? ranks : 0);
   cluster = std::move(read.config);
   job = std::move(read_job.job);

@@ -10,6 +10,15 @@ namespace {
 constexpr std::uint32_t reth = 16;
 constexpr std::uint32_t aeth = 4;
 
+std::vector<switching::HostId> hosts_by_rank(const pipeline::NetworkPlan& network) {
+  std::vector<switching::HostId> hosts;
+  for (const pipeline::NetworkPort& port : network.ports) {
+    hosts.push_back(port.node);
+    hosts.insert(hosts.end(), port.ghosts.begin(), port.ghosts.end());
+  }
+  return hosts;
+}
+
 }  // namespace
 
 ClosedForm::ClosedForm(const pipeline::NetworkPlan& network, BitRate line, std::uint32_t path_mtu,
@@ -17,18 +26,17 @@ ClosedForm::ClosedForm(const pipeline::NetworkPlan& network, BitRate line, std::
     : topology_(network.topology),
       neighbours_(switching::neighbours(network.topology)),
       ways_(switching::shortest_paths(network.topology)),
-      node_(network.ports.front().node),
-      ghosts_(network.ports.front().ghosts),
+      hosts_(hosts_by_rank(network)),
       switch_latency_(network.spec.switches.latency),
       line_(line),
       path_mtu_(path_mtu),
       on_line_(packet_headers + network.spec.switches.overhead_bytes),
-      sends_until_(ghosts_.size() + 1),
-      receives_until_(ghosts_.size() + 1) {}
+      sends_until_(hosts_.size()),
+      receives_until_(hosts_.size()) {}
 
 ClosedForm::Path ClosedForm::path(std::uint32_t from, std::uint32_t to) const {
-  const switching::Topology::End start{.host = true, .index = host(from)};
-  const switching::Topology::End goal{.host = true, .index = host(to)};
+  const switching::Topology::End start{.host = true, .index = hosts_[from]};
+  const switching::Topology::End goal{.host = true, .index = hosts_[to]};
   const auto first = std::find_if(topology_.cables.begin(), topology_.cables.end(),
                                   [&](const auto& cable) { return cable.a == start || cable.b == start; });
   NBX_CHECK(first != topology_.cables.end());

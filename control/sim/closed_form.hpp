@@ -32,14 +32,12 @@ class ClosedForm {
   Times send(const Path& path, std::uint32_t from, std::uint32_t to, std::uint32_t bytes, Instant now);
 
  private:
-  [[nodiscard]] switching::HostId host(std::uint32_t rank) const { return rank == 0 ? node_ : ghosts_[rank - 1]; }
   [[nodiscard]] static Duration through(const Path& path, std::uint64_t bytes, std::uint64_t packet);
 
   switching::Topology topology_;
   std::vector<std::vector<switching::Neighbour>> neighbours_;
   std::vector<std::vector<std::vector<switching::PortIndex>>> ways_;
-  switching::HostId node_;
-  std::vector<switching::HostId> ghosts_;
+  std::vector<switching::HostId> hosts_;  // by rank
   Duration switch_latency_;
   BitRate line_;
   std::uint32_t path_mtu_;

@@ -5,11 +5,12 @@
 #include <chrono>
 #include <cmath>
 
-#include "pipeline/shard.hpp"
+#include "pipeline/shard_group.hpp"
 #include "plan/plan.hpp"
 #include "report/network_json.hpp"
 #include "report/to_json.hpp"
 #include "sim/ranks.hpp"
+#include "sim/sites.hpp"
 #include "sim/timeline.hpp"
 
 namespace nbx::sim {
@@ -19,37 +20,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::uint32_t frames_at_ends = 16'384;  // made by ghosts, not yet in the network
 constexpr std::uint64_t turns_max = 10'000'000;   // at one instant
-
-/// A ghost with the real node's name and addresses, without one in the file with the first free address, and with the
-/// NIC of the first ghost.
-pipeline::GhostPlan node_plan(const config::ClusterConfig& cluster, const pipeline::ShardPlan& port) {
-  pipeline::GhostPlan node;
-  node.nic = port.ghosts.front().nic;
-  node.defaults = port.ghosts.front().defaults;
-  node.identity.vlan_tci = port.ghosts.front().identity.vlan_tci;
-  node.identity.traffic_class = port.ghosts.front().identity.traffic_class;
-  if (!cluster.nodes.empty()) {
-    const config::Node& given = cluster.nodes.front();
-    node.identity.name = *given.name;
-    node.identity.mac = *given.mac;
-    for (const auto& address : given.addresses) {
-      node.identity.addresses.push_back({address->ip, address->prefix});
-    }
-  }
-  if (node.identity.name.empty()) {
-    node.identity.name = "node";
-  }
-  if (node.identity.mac == Mac{}) {
-    node.identity.mac = *parse_mac("52:54:00:00:00:01");
-  }
-  if (node.identity.addresses.empty()) {
-    ghost::InterfaceAddress address = port.ghosts.back().identity.addresses.front();
-    for (std::size_t octet = address.ip.octets.size(); octet-- != 0 && ++address.ip.octets[octet] == 0;) {
-    }
-    node.identity.addresses.push_back(address);
-  }
-  return node;
-}
 
 double us(Duration d) { return std::chrono::duration<double, std::micro>(d).count(); }
 
@@ -72,54 +42,45 @@ class Seat final : public ghost::Personality {
 
 class Simulation {
  public:
-  Simulation(const config::ClusterConfig& cluster, const config::Job& job, pipeline::ShardPlan port,
-             const Options& options)
+  Simulation(const config::ClusterConfig& cluster, const config::Job& job,
+             const std::vector<pipeline::ShardPlan>& plans, const Options& options)
       : cluster_(cluster),
         job_(job),
-        port_plan_(std::move(port)),
-        path_mtu_(port_plan_.ghosts.front().defaults.path_mtu),
-        ranks_(job, ranks_of(cluster), path_mtu_, closed_form(), options.on_message),
-        frames_(frames_at_ends + (port_plan_.network ? port_plan_.network->packets : frames_at_ends),
-                port_plan_.mtu + 64U) {
-    for (pipeline::GhostPlan& ghost : port_plan_.ghosts) {
-      ghost.personalities.clear();
-      ghost.qps.clear();
-      ghost.listeners.clear();
+        sites_(make_sites(cluster, plans)),
+        network_plan_(sites_.front()->port_plan.network ? &*sites_.front()->port_plan.network : nullptr),
+        path_mtu_(smallest_path_mtu(sites_)),
+        ranks_(job, config::ranks_of(cluster), path_mtu_, closed_form(), options.on_message),
+        frames_(frames_at_ends + (network_plan_ != nullptr ? network_plan_->packets : frames_at_ends),
+                largest_mtu(sites_) + 64U) {
+    if (sites_.size() > 1) {
+      network_ = std::make_unique<pipeline::SharedNetwork>(*network_plan_, Rng{cluster.seed}.fork("network"));
     }
-    port_plan_.ports = 1;
-    if (cluster.network && !port_plan_.transport.rate_limit) {
-      // As a NIC's cable has it.
-      port_plan_.transport.rate_limit = rdma::RateLimit{.line = cluster.network->host_rate};
-    }
-    node_plan_.port_name = "node";
-    node_plan_.seed = port_plan_.seed;
-    node_plan_.mtu = port_plan_.mtu;
-    node_plan_.profile.name = "ideal";
-    node_plan_.transport = port_plan_.transport;
-    node_plan_.ghosts = {node_plan(cluster, port_plan_)};
+    group_ = pipeline::ShardGroup(network_.get());
   }
+  ~Simulation() {
+    for (const auto& site : sites_) {  // before the frames, the ranks and the network of all
+      site->node.reset();
+      site->port.reset();
+    }
+  }
+  Simulation(const Simulation&) = delete;
+  Simulation& operator=(const Simulation&) = delete;
+  Simulation(Simulation&&) = delete;
+  Simulation& operator=(Simulation&&) = delete;
 
   /// Before it runs.
   std::optional<Error> capture(const std::vector<Options::Pcap>& pcaps) {
     for (const Options::Pcap& pcap : pcaps) {
-      const std::vector<std::string> names = this->names();
-      const auto at = std::find(names.begin(), names.end(), pcap.port);
-      const bool port = pcap.port == port_plan_.port_name;
-      if (at == names.end() && !port) {
+      capture::Tap** const tap = tap_of(pcap.port);
+      if (tap == nullptr) {
         return Error{"there is no port '" + pcap.port + "' of the emulator, the real node or a ghost" +
-                     config::did_you_mean(pcap.port, names)};
+                     config::did_you_mean(pcap.port, names())};
       }
       auto opened = PortCapture::open(pcap.port, pcap.file, cluster_.network ? cluster_.network->host_rate : BitRate{});
       if (!opened) {
         return opened.error();
       }
-      capture::Tap& tap = (*opened)->tap();
-      if (port || at == names.begin()) {
-        (port ? port_tap_ : node_tap_) = &tap;
-      } else {
-        ghost_taps_.resize(port_plan_.ghosts.size());
-        ghost_taps_[static_cast<std::size_t>(at - names.begin()) - 1] = &tap;
-      }
+      *tap = &(*opened)->tap();
       captures_.push_back(std::move(*opened));
     }
     return std::nullopt;
@@ -130,13 +91,10 @@ class Simulation {
     using Clock = std::chrono::steady_clock;
     const auto began = Clock::now();
     auto told = began;
-    port_ = make(port_plan_, port_counters_, 1, {.tap = port_tap_, .ghost_taps = ghost_taps_});
-    node_ = make(node_plan_, node_counters_, 0, {.tap = node_tap_});
-    port_->start(now_);
-    node_->start(now_);
+    start_sites();
     ranks_.start(now_);
     if (options.details) {
-      timeline_.emplace(port_->network() != nullptr ? &port_->network()->network() : nullptr, ranks_.flows());
+      timeline_.emplace(network() != nullptr ? &network()->network() : nullptr, ranks_.flows());
     }
     for (std::uint64_t turn = 0; !ranks_.done(); ++turn) {
       if (auto error = settle()) {
@@ -148,13 +106,13 @@ class Simulation {
       if (!ranks_.failure().empty()) {
         return Error{ranks_.failure()};
       }
-      if (port_counters_.get(Drop::network_full) != 0) {
+      if (lost_to_a_full_network()) {
         return Error{network_full()};
       }
       if (ranks_.done()) {
         break;
       }
-      const Instant next = std::min(port_->next_deadline(), node_->next_deadline());
+      const Instant next = next_deadline();
       if (next == Instant::never() || next > Instant{} + options.limit) {
         return Error{(next == Instant::never() ? "nothing will happen any more, and ranks wait:"
                                                : "the limit of virtual time is over, and ranks wait:") +
@@ -183,7 +141,11 @@ class Simulation {
   [[nodiscard]] Json otg() const { return otg_metrics(job_.name, ranks_.flows(), names(), now_ - Instant{}); }
   /// That a rank has received.
   [[nodiscard]] std::uint64_t packets() const {
-    return port_counters_.get(Counter::rx_roce_packets) + node_counters_.get(Counter::rx_roce_packets);
+    std::uint64_t sum = 0;
+    for (const auto& site : sites_) {
+      sum += site->port_counters.get(Counter::rx_roce_packets) + site->node_counters.get(Counter::rx_roce_packets);
+    }
+    return sum;
   }
   [[nodiscard]] std::size_t queue_pairs() const { return ranks_.queue_pairs(); }
   [[nodiscard]] double wall() const { return wall_.count(); }
@@ -201,31 +163,79 @@ class Simulation {
     return std::make_unique<pipeline::Shard>(plan, environment);
   }
 
+  void start_sites() {
+    for (const auto& site : sites_) {
+      site->port = make(site->port_plan, site->port_counters, site->first_rank + 1,
+                        {.tap = site->port_tap, .ghost_taps = site->ghost_taps, .network = network_.get()});
+      site->node = make(site->node_plan, site->node_counters, site->first_rank, {.tap = site->node_tap});
+      group_.add(*site->port, site->port_plan.port, static_cast<std::uint32_t>(sites_.size()));
+    }
+    group_.start(now_);
+    for (const auto& site : sites_) {
+      site->node->start(now_);
+    }
+  }
+  [[nodiscard]] const pipeline::EmulatedNetwork* network() const { return sites_.front()->port->network(); }
+  [[nodiscard]] Instant next_deadline() const {
+    Instant next = group_.next_deadline();
+    for (const auto& site : sites_) {
+      next = std::min(next, site->node->next_deadline());
+    }
+    return next;
+  }
+  [[nodiscard]] bool lost_to_a_full_network() const {
+    return std::any_of(sites_.begin(), sites_.end(),
+                       [](const auto& site) { return site->port_counters.get(Drop::network_full) != 0; });
+  }
+
   /// Of the ranks.
   [[nodiscard]] std::vector<std::string> names() const {
-    std::vector<std::string> names{node_plan_.ghosts.front().identity.name};
-    for (const pipeline::GhostPlan& ghost : port_plan_.ghosts) {
-      names.push_back(ghost.identity.name);
+    std::vector<std::string> names;
+    for (const auto& site : sites_) {
+      names.push_back(site->node_plan.ghosts.front().identity.name);
+      for (const pipeline::GhostPlan& ghost : site->port_plan.ghosts) {
+        names.push_back(ghost.identity.name);
+      }
     }
     return names;
   }
+  /// Where frames of a port, a real node or a ghost are recorded; nullptr: nobody is called so.
+  capture::Tap** tap_of(const std::string& name) {
+    for (const auto& site : sites_) {
+      if (site->port_plan.port_name == name) {
+        return &site->port_tap;
+      }
+      if (site->node_plan.ghosts.front().identity.name == name) {
+        return &site->node_tap;
+      }
+      site->ghost_taps.resize(site->port_plan.ghosts.size());
+      for (std::size_t i = 0; i < site->ghost_taps.size(); ++i) {
+        if (site->port_plan.ghosts[i].identity.name == name) {
+          return &site->ghost_taps[i];
+        }
+      }
+    }
+    return nullptr;
+  }
 
   [[nodiscard]] std::optional<ClosedForm> closed_form() const {
-    if (!port_plan_.network || job_.closed_form.empty()) {
+    if (network_plan_ == nullptr || job_.closed_form.empty()) {
       return std::nullopt;
     }
-    const auto& given = port_plan_.transport.rate_limit;
-    return ClosedForm(*port_plan_.network, given ? given->line : cluster_.network->host_rate, path_mtu_,
-                      packet_headers(port_plan_.ghosts.front().identity));
+    const auto& given = sites_.front()->port_plan.transport.rate_limit;
+    return ClosedForm(*network_plan_, given ? given->line : cluster_.network->host_rate, path_mtu_,
+                      packet_headers(model().identity));
   }
 
   /// Everything that happens at this instant.
   std::optional<Error> settle() {
     for (std::uint64_t turn = 0; turn < turns_max; ++turn) {
-      bool more = port_->progress(now_);
-      more = node_->progress(now_) || more;
-      more = hand_over(*port_, *node_) || more;
-      more = hand_over(*node_, *port_) || more;
+      bool more = group_.progress(now_);
+      for (const auto& site : sites_) {
+        more = site->node->progress(now_) || more;
+        more = hand_over(*site->port, *site->node) || more;
+        more = hand_over(*site->node, *site->port) || more;
+      }
       if (!more) {
         return std::nullopt;
       }
@@ -248,16 +258,19 @@ class Simulation {
   /// A loss that no network has is no result.
   [[nodiscard]] std::string network_full() const {
     const std::uint64_t connections = ranks_.queue_pairs() / 2;
-    const pipeline::GhostPlan& ghost = port_plan_.ghosts.front();
+    const pipeline::GhostPlan& ghost = model();
     const std::uint32_t own = ghost.defaults.qp_attr().max_outstanding_packets;
     const std::uint64_t window = ghost.nic.bdp_cap == 0 ? own : std::min(own, ghost.nic.bdp_cap);
-    const std::uint64_t frames = port_plan_.network->packets;
+    const std::uint64_t frames = network_plan_->packets;
     return "more frames are under way at " + std::to_string(us(now_ - Instant{})) + " us than the " +
            std::to_string(frames) + " of the network's `frames`: " + std::to_string(connections) + " connections of " +
            std::to_string(window) + " packets in flight may have " + std::to_string(connections * window) +
            "; write `frames: " + std::to_string(std::bit_ceil(std::max(connections * window, frames + 1))) +
            "` under `network:` of the cluster file, or give ghosts a NIC with a lower `bdp_cap`";
   }
+
+  /// As all ghosts are.
+  [[nodiscard]] const pipeline::GhostPlan& model() const { return sites_.front()->node_plan.ghosts.front(); }
 
   [[nodiscard]] Json operation_report(std::size_t i) const;
   [[nodiscard]] Json step_report(std::size_t step) const;
@@ -267,20 +280,14 @@ class Simulation {
 
   const config::ClusterConfig& cluster_;
   const config::Job& job_;
-  // The shards keep references to their plans.
-  pipeline::ShardPlan port_plan_;
-  pipeline::ShardPlan node_plan_;
+  std::vector<std::unique_ptr<Site>> sites_;   // by port
+  const pipeline::NetworkPlan* network_plan_;  // null: a single ghost needs none
   std::uint32_t path_mtu_;
   Ranks ranks_;
   SlabSource frames_;
-  Counters port_counters_;
-  Counters node_counters_;
+  std::unique_ptr<pipeline::SharedNetwork> network_;  // of several ports
+  pipeline::ShardGroup group_;
   std::vector<std::unique_ptr<PortCapture>> captures_;
-  capture::Tap* port_tap_ = nullptr;
-  capture::Tap* node_tap_ = nullptr;
-  std::vector<capture::Tap*> ghost_taps_;
-  std::unique_ptr<pipeline::Shard> port_;
-  std::unique_ptr<pipeline::Shard> node_;
   std::optional<Timeline> timeline_;
   Instant now_{};
   std::chrono::duration<double> wall_{};
@@ -301,7 +308,7 @@ void add_times(Json& row, const std::vector<Span>& spans) {
 }
 
 Duration Simulation::on_cable(std::uint64_t payload) const {
-  const std::uint32_t headers = packet_headers(port_plan_.ghosts.front().identity);
+  const std::uint32_t headers = packet_headers(model().identity);
   const std::uint64_t packets = (payload + path_mtu_ - 1) / path_mtu_;
   return cluster_.network
              ? serialize_time_ceil(payload + packets * (headers + ethernet_overhead_bytes), cluster_.network->host_rate)
@@ -316,7 +323,7 @@ Json Simulation::operation_report(std::size_t i) const {
   }
   Json row{{"operation", name_of(operation)}, {"bytes", bytes_of(operation)}};
   add_times(row, spans);
-  const std::uint64_t busiest = busiest_bytes(operation, ranks_of(cluster_));
+  const std::uint64_t busiest = busiest_bytes(operation, config::ranks_of(cluster_));
   const Duration ideal = on_cable(busiest);
   const double median_us = row["median_us"].get<double>();
   row["ideal_us"] = us(ideal);
@@ -353,7 +360,7 @@ Json Simulation::step_report(std::size_t step) const {
   const StepParts& parts = ranks_.parts().steps()[step];
   std::uint64_t bytes = 0;
   for (const auto& operation : job_.each_step) {
-    bytes += rank_bytes(*operation, parts.rank, ranks_of(cluster_));
+    bytes += rank_bytes(*operation, parts.rank, config::ranks_of(cluster_));
   }
   // What is neither computing, waiting nor sent again is the cable's for as long as it needs; the rest is queues and
   // latency.
@@ -373,15 +380,26 @@ Json Simulation::step_report(std::size_t step) const {
 
 Json Simulation::traffic_report() const {
   Json rows = Json::array();
-  const traffic::Engine* engine = port_->traffic();
+  const traffic::Engine* engine = sites_.front()->port->traffic();
   for (std::size_t i = 0; engine != nullptr && i < engine->size(); ++i) {
     rows.push_back(report::traffic_json(engine->spec(i), engine->stats(i), engine->active(i, now_)));
   }
   return rows;
 }
 
+/// Adds the numbers of each table of `more` to those in `sum`.
+void add_up(Json& sum, const Json& more) {
+  for (const auto& [kind, rows] : more.items()) {
+    sum[kind].update(Json::object());
+    for (const auto& [name, n] : rows.items()) {
+      sum[kind][name] = sum[kind].value(name, std::uint64_t{0}) + n.get<std::uint64_t>();
+    }
+  }
+}
+
 Json Simulation::report() const {
-  Json doc{{"job", job_.name}, {"cluster", cluster_.name}, {"ranks", ranks_of(cluster_)}, {"seed", cluster_.seed}};
+  Json doc{
+      {"job", job_.name}, {"cluster", cluster_.name}, {"ranks", config::ranks_of(cluster_)}, {"seed", cluster_.seed}};
   doc["virtual_time_us"] = us(now_ - Instant{});
   Json steps{{"count", job_.steps}};
   add_times(steps, ranks_.steps());
@@ -408,33 +426,40 @@ Json Simulation::report() const {
     doc["completion_times"] = std::move(completions);
     doc["timeline"] = timeline_->report();
   }
-  if (port_->network() != nullptr) {
-    doc["network"] = report::network_json(port_->network()->report(now_));
+  if (network() != nullptr) {
+    doc["network"] = report::network_json(network()->report(now_));
   }
   if (Json rows = traffic_report(); !rows.empty()) {
     doc["traffic"] = std::move(rows);
   }
-  doc["ghosts"] = {{"counters", report::counters_json(port_counters_)}, {"drops", report::drops_json(port_counters_)}};
-  doc["node"] = {{"counters", report::counters_json(node_counters_)}, {"drops", report::drops_json(node_counters_)}};
+  const auto shard_json = [](const Counters& counters) {
+    return Json{{"counters", report::counters_json(counters)}, {"drops", report::drops_json(counters)}};
+  };
+  for (const auto& site : sites_) {
+    Json ghosts = shard_json(site->port_counters);
+    Json node = shard_json(site->node_counters);
+    if (sites_.size() > 1) {
+      doc["ports"].push_back({{"port", site->port_plan.port_name}, {"ghosts", ghosts}, {"node", node}});
+    }
+    add_up(doc["ghosts"], ghosts);
+    add_up(doc["node"], node);
+  }
   return doc;
 }
 
 }  // namespace
 
-std::uint32_t ranks_of(const config::ClusterConfig& cluster) {
-  return static_cast<std::uint32_t>(cluster.ghosts.size()) + 1;
-}
-
 std::optional<Error> unfit(const config::ClusterConfig& cluster) {
-  if (cluster.ports.size() != 1) {
-    return Error{"a simulation has one port, the cluster " + std::to_string(cluster.ports.size())};
+  if (cluster.ports.size() != 1 && !cluster.network) {
+    return Error{"a simulation has one port, or several with a network between them; the cluster has " +
+                 std::to_string(cluster.ports.size()) + " and no network"};
   }
   if (cluster.ghosts.empty()) {
     return Error{"the cluster has no ghosts: rank 0 would be alone"};
   }
   if (!cluster.network && cluster.ghosts.size() > 1) {
     return Error{"without 'network:' in the cluster file nothing is between ghosts; a job of " +
-                 std::to_string(ranks_of(cluster)) + " ranks needs one"};
+                 std::to_string(config::ranks_of(cluster)) + " ranks needs one"};
   }
   return std::nullopt;
 }
@@ -444,7 +469,8 @@ Result<Outcome> simulate(const config::ClusterConfig& cluster, const config::Job
   if (auto error = unfit(cluster)) {
     return *error;
   }
-  Simulation simulation(cluster, job, plan::make_plans(cluster).front(), options);
+  const std::vector<pipeline::ShardPlan> plans = plan::make_plans(cluster);
+  Simulation simulation(cluster, job, plans, options);
   if (auto error = simulation.capture(options.pcaps)) {
     return *error;
   }

@@ -30,9 +30,6 @@ struct Options {
 /// Told now and then how far the job is: 0 to 1.
 using Progress = std::function<void(double done, Instant now)>;
 
-/// Ranks of a cluster: the real node and its ghosts.
-[[nodiscard]] std::uint32_t ranks_of(const config::ClusterConfig& cluster);
-
 /// Why a cluster cannot be simulated, if so.
 [[nodiscard]] std::optional<Error> unfit(const config::ClusterConfig& cluster);
 

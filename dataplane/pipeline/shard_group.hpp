@@ -1,5 +1,5 @@
-// Shards of one thread in a time that it tells them: how replays, simulations and tests drive one port or all ports of a
-// cluster. The worker does the same between bursts of its devices.
+// Shards of one thread in a time that it tells them: how replays, simulations and tests drive one port or all ports of
+// a cluster. The worker does the same between bursts of its devices.
 #pragma once
 
 #include <algorithm>

@@ -122,6 +122,61 @@ TEST(Sim, OnePacketTakesItsLinesCablesAndSwitchThereAndBack) {
   }
 }
 
+/// Eight hosts behind two leaves, the same in one port or two: a real node and ghosts of each port at its leaf.
+std::string two_leaves(bool two_ports, const std::string& more = "") {
+  const std::string ghosts = ", dscp: 26}\n";
+  return std::string("cluster: two-leaves\n") + "ports: [{name: p0}" + (two_ports ? ", {name: p1}" : "") +
+         "]\nnodes: [{name: real0, port: p0, mac: \"52:54:00:00:01:01\", addresses: [10.77.1.1/16]}]\nghosts:\n" +
+         (two_ports ? "  - {name: g, port: p0, count: 3, addresses: [10.77.0.9/16]" + ghosts +
+                          "  - {name: h, port: p1, count: 3, addresses: [10.77.0.19/16]" + ghosts
+                    : "  - {name: g, count: 7, addresses: [10.77.0.9/16]" + ghosts) +
+         "network:\n  topology: {leaf_spine: {leaves: 2, spines: 1, hosts_per_leaf: 4}}\n  host_rate: 100Gb/s\n" +
+         "  fabric_rate: 100Gb/s\n  propagation: 500ns\n  latency: 600ns\n" + more;
+}
+
+TEST(Sim, ANodeOfAnotherPortIsARankAtItsLeaf) {
+  // Rank 0 is the first port's node, rank 4 the second one's.
+  for (const auto& [from, to] : {std::pair{0, 4}, {4, 0}, {1, 4}, {4, 1}, {4, 6}}) {
+    const std::string flow = "from: " + std::to_string(from) + ", to: " + std::to_string(to);
+    const auto done = outcome(two_leaves(true), "job: j\neach_step: [{flow: {" + flow + ", bytes: 4096B}}]\n");
+    ASSERT_TRUE(done) << done.error().message;
+    const unsigned lines = from / 4 == to / 4 ? 2 : 4;  // of one leaf, or by the spine
+    const double latency = lines * 0.5 + (lines - 1) * 0.6;
+    const double there = lines * (4096 + overhead + reth) / bytes_per_us + latency;
+    const double back = lines * ack / bytes_per_us + latency;
+    EXPECT_NEAR(median_us(done->report), there + back, 0.0005) << flow;
+  }
+}
+
+/// Where the cable of a host ends changes nothing: neither in a ring, nor under the pauses of an incast.
+TEST(Sim, TwoPortsOfANetworkAreAsOne) {
+  const std::string lossless = "  priorities: [{priority: 3, lossless: true, xoff: 40kB}]\n";
+  for (const char* operation : {"incast: 400kB", "all_reduce: 4MiB"}) {
+    const std::string job = std::string("job: j\neach_step: [{") + operation + "}]\n";
+    const auto one = outcome(two_leaves(false, lossless), job);
+    const auto two = outcome(two_leaves(true, lossless), job);
+    ASSERT_TRUE(one) << one.error().message;
+    ASSERT_TRUE(two) << two.error().message;
+    EXPECT_EQ(one->report["operations"], two->report["operations"]);
+    EXPECT_EQ(one->report["steps"], two->report["steps"]);
+    EXPECT_EQ(one->report["network"]["queues"], two->report["network"]["queues"]);
+    EXPECT_EQ(one->report["network"]["queues"][0]["pauses_obeyed"] != 0U, operation[0] == 'i');
+    ASSERT_EQ(two->report["ports"].size(), 2U);
+    EXPECT_EQ(two->report["ports"][1]["port"], "p1");
+    const auto again = outcome(two_leaves(true, lossless), job);
+    EXPECT_EQ(two->report.dump(), again->report.dump());
+  }
+}
+
+TEST(Sim, SeveralPortsNeedANetworkBetweenThem) {
+  const auto done = outcome(
+      "cluster: c\nports: [{name: p0}, {name: p1}]\n"
+      "ghosts: [{name: g, port: p0, addresses: [10.77.0.9/16]}]\n",
+      "job: j\neach_step: [{all_reduce: 1MiB}]\n");
+  ASSERT_FALSE(done);
+  EXPECT_NE(done.error().message.find("no network"), std::string::npos);
+}
+
 /// A ring on an idle rack: a step is the chunk's packets on the first line, the last of them on the second, and the
 /// latencies; in the end the last message is acknowledged.
 TEST(Sim, AnIdleRingTakesItsClosedForm) {
