@@ -2,6 +2,8 @@
 // the frames that the port's shard sends it, and floods what it does not know, as IEEE 802.1D 7.8 does.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <deque>
 #include <optional>
@@ -15,6 +17,12 @@
 #include "stats/counters.hpp"
 
 namespace nbx::pipeline {
+
+/// For the other end of a cable, such as LLDP: no bridge passes it on (IEEE 802.1Q table 8-1).
+inline bool is_for_one_cable(const Mac& mac) noexcept {
+  constexpr std::array<std::uint8_t, 5> reserved{0x01, 0x80, 0xc2, 0x00, 0x00};
+  return std::equal(reserved.begin(), reserved.end(), mac.octets.begin()) && mac.octets[5] < 0x10;
+}
 
 class Bridge {
  public:
@@ -47,25 +55,29 @@ class Bridge {
       push(frame, *known, counters);
       return;
     }
-    PortId last = self_;
-    for (std::uint32_t i = 0; i < queues_.size(); ++i) {
-      if (i == index(self_)) {
-        continue;
-      }
-      if (last != self_) {
-        copy(frame, last, pool, counters);
-      }
-      last = PortId{static_cast<std::uint8_t>(i)};
-    }
-    push(frame, last, counters);
+    copy_to_all(frame, pool, counters);
+    pool.free(frame);
   }
 
   /// Queues copies for every other port.
   void copy_to_all(const Frame& frame, FramePool& pool, Counters& counters) noexcept {
+    for_each_copy(frame, pool, counters, [&](Frame& copy, PortId port) { push(copy, port, counters); });
+  }
+  /// Hands `take` a copy for every other port.
+  template <class Take>
+  void for_each_copy(const Frame& frame, FramePool& pool, Counters& counters, Take&& take) noexcept {
     for (std::uint8_t i = 0; i < queues_.size(); ++i) {
-      if (PortId{i} != self_) {
-        copy(frame, PortId{i}, pool, counters);
+      if (PortId{i} == self_) {
+        continue;
       }
+      Frame* copy = pool.alloc(frame.size);
+      if (copy == nullptr) {
+        counters.count(Drop::frame_pool_empty);
+        continue;
+      }
+      std::memcpy(copy->data, frame.data, frame.size);
+      copy->parsed = frame.parsed;
+      take(*copy, PortId{i});
     }
   }
 
@@ -90,17 +102,6 @@ class Bridge {
     counters.count(Counter::transit_packets);
     queue(peer).push_back(frame);
   }
-  void copy(const Frame& frame, PortId peer, FramePool& pool, Counters& counters) noexcept {
-    Frame* clone = pool.alloc(frame.size);
-    if (clone == nullptr) {
-      counters.count(Drop::frame_pool_empty);
-      return;
-    }
-    std::memcpy(clone->data, frame.data, frame.size);
-    clone->parsed = frame.parsed;
-    push(*clone, peer, counters);
-  }
-
   PortId self_;
   std::deque<FrameList> queues_;  // by port; lists do not move
   std::unordered_map<Mac, PortId, MacHash> learned_;

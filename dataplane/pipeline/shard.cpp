@@ -248,13 +248,13 @@ class Shard::State final : public EmulatedNetwork::User,
       pool_.free(frame);
       return;
     }
-    if (!bridge_.has_peers()) {
+    if (!bridge_.has_peers() || is_for_one_cable(destination)) {
       discard(frame, Drop::not_for_us);
-      return;
-    }
-    const bool inside = network_ != nullptr && !beside(frame);
-    if (!inside || !cross_to_port(frame, {plan_.port}, destination, now)) {
+    } else if (network_ == nullptr || beside(frame)) {
       bridge_.forward(frame, destination, pool_, counters_);
+    } else if (!cross_to_port(frame, {plan_.port}, destination, now)) {
+      cross_to_all(frame, {plan_.port}, now);
+      pool_.free(frame);
     }
   }
 
@@ -328,11 +328,11 @@ class Shard::State final : public EmulatedNetwork::User,
         last_destination_ = destination;
         last_ghost_ = directory_.by_mac(destination);
       }
-      if (destination.is_multicast() && bridge_.has_peers()) {
-        bridge_.copy_to_all(*frame, pool_, counters_);
-      }
       const EmulatedNetwork::End from{plan_.port, frame->ghost};
       const bool inside = network_ != nullptr && !beside(*frame);
+      if (destination.is_multicast() && bridge_.has_peers()) {
+        inside ? cross_to_all(*frame, from, now) : bridge_.copy_to_all(*frame, pool_, counters_);
+      }
       if (last_ghost_ != no_ghost) {
         frame->ghost = last_ghost_;
         if (inside) {
@@ -371,11 +371,26 @@ class Shard::State final : public EmulatedNetwork::User,
     return true;
   }
 
+  /// A copy for every other port, made where the frame enters (ingress replication, RFC 8365 section 9): a switch
+  /// floods what is for many, or for a MAC that it does not know.
+  void cross_to_all(const Frame& frame, EmulatedNetwork::End from, Instant now) noexcept {
+    bridge_.for_each_copy(frame, pool_, counters_, [&](Frame& copy, PortId port) {
+      counters_.count(Counter::transit_packets);
+      copy.ghost = no_ghost;
+      copy.treatment = {};
+      copy.arrival = now;
+      network_->send(copy, from, {port}, now);
+    });
+  }
+
   void on_crossed(Frame& frame, PortId from, bool at_node, Instant now) noexcept override {
-    if (from != plan_.port) {
+    const bool from_elsewhere = from != plan_.port;
+    if (from_elsewhere) {
       bridge_.learn(wire::source_mac(frame.bytes()), from);
     }
-    if (at_node) {
+    if (from_elsewhere && wire::destination_mac(frame.bytes()).is_multicast() && neighbours_.receive(frame, now)) {
+      pool_.free(frame);
+    } else if (at_node) {
       to_node_.submit(frame, frame.ghost, now);
     } else {
       deliver_to_ghost(frame, now);

@@ -53,7 +53,7 @@ void introduce(TwoPorts& rig) {
   for (const std::size_t i : {0U, 1U}) {
     rig.receive(i, who_has(nodes[i], nodes[1 - i].ip));
     rig.run_for(1ms);
-    ASSERT_EQ(rig.take_sent(1 - i).size(), 1U) << "to all, beside the network";
+    ASSERT_EQ(rig.take_sent(1 - i).size(), 1U) << "to all";
   }
 }
 
@@ -172,17 +172,23 @@ TEST(NetworkPorts, LossesCountAtThePortThatTheFrameWasFor) {
   EXPECT_EQ(lost(0), 0U);
 }
 
-TEST(NetworkPorts, GhostsOfBothPortsFindEachOther) {
-  TwoPorts rig(two_switches({}));
+/// Of TCP, from a ghost.
+Bytes kernel_packet(const Host& from, const IpAddress& to) {
   Bytes packet(40);
   auto* ip = mutable_overlay<wire::Ipv4Header>(packet);
   ip->version_ihl = 0x45;
   ip->total_length = 40;
   ip->ttl = 64;
   ip->protocol = 6;
-  ip->source = ghosts[0].ip.v4_value();
-  ip->destination = ghosts[1].ip.v4_value();
+  ip->source = from.ip.v4_value();
+  ip->destination = to.v4_value();
   ip->checksum = wire::checksum_finish(wire::checksum_add(0, ConstBytes{packet}.first(20)));
+  return packet;
+}
+
+TEST(NetworkPorts, GhostsOfBothPortsFindEachOther) {
+  TwoPorts rig(two_switches({}));
+  const Bytes packet = kernel_packet(ghosts[0], ghosts[1].ip);
   rig.receive_from_kernel(0, packet);  // the ghost asks who that is
   rig.run_for(1ms);
   EXPECT_EQ(rig.take_sent(0).size(), 1U) << "its own real node, too";
@@ -193,6 +199,51 @@ TEST(NetworkPorts, GhostsOfBothPortsFindEachOther) {
   rig.run_for(Duration{1});
   EXPECT_EQ(rig.take_kernel(1), 1U);
   EXPECT_TRUE(rig.take_sent(0).empty() && rig.take_sent(1).empty());
+}
+
+// What a switch floods, it floods in the network: a copy for each port waits in its queues as everything does.
+TEST(NetworkPorts, WhatIsForAllCrossesEveryHop) {
+  const Duration across = 3 * line(smallest, 10) + 2 * hop + 1us;
+  TwoPorts rig(two_switches({}));
+  Instant start = rig.now();
+  rig.receive(0, who_has(nodes[0], nodes[1].ip));
+  rig.run_for(1ms);
+  auto sent = rig.take_sent(1);
+  ASSERT_EQ(sent.size(), 1U);
+  EXPECT_EQ(sent[0].at, start + across);
+  EXPECT_TRUE(rig.take_sent(0).empty()) << "not back to where it came from";
+
+  // A ghost's question goes to the node of the other port and, behind that copy on its cable, to that of its own.
+  start = rig.now();
+  rig.receive_from_kernel(0, kernel_packet(ghosts[0], *parse_ip("10.77.0.99")));
+  rig.run_for(1ms);
+  for (const std::size_t port : {0U, 1U}) {
+    sent = rig.take_sent(port);
+    ASSERT_EQ(sent.size(), 1U) << port;
+    EXPECT_EQ(wire::destination_mac(sent[0].bytes), broadcast_mac);
+    EXPECT_EQ(wire::source_mac(sent[0].bytes), ghosts[0].mac);
+    EXPECT_EQ(sent[0].at, start + (port == 0 ? 3 * line(smallest, 10) + hop + 1us : across)) << port;
+  }
+
+  // A MAC that nobody has spoken from.
+  const Host stranger{*parse_mac("52:54:00:00:00:99"), *parse_ip("10.77.0.98")};
+  start = rig.now();
+  const Bytes frame = roce(nodes[0], stranger, 64);
+  rig.receive(0, frame);
+  rig.run_for(1ms);
+  sent = rig.take_sent(1);
+  ASSERT_EQ(sent.size(), 1U);
+  EXPECT_EQ(sent[0].at, start + 3 * line(frame.size(), 10) + 2 * hop + 1us);
+}
+
+TEST(NetworkPorts, WhatIsForAllIsLostOnADeadCable) {
+  TwoPorts rig(two_switches({}));
+  const switching::LinkId trunk = 2 * 4;  // the fifth cable
+  rig.network().take_link_down(trunk, rig.now() + 1s, rig.now());
+  rig.receive(0, who_has(nodes[0], nodes[1].ip));
+  rig.run_for(10ms);
+  EXPECT_TRUE(rig.take_sent(1).empty());
+  EXPECT_EQ(rig.count(1, Drop::network_link_down) + rig.count(1, Drop::network_no_route), 1U);
 }
 
 TEST(NetworkPorts, KeepNoFrameWhenTheyEnd) {

@@ -235,6 +235,48 @@ TEST(Shard, ForwardsBetweenPortsAndLearnsWhoIsWhere) {
   EXPECT_EQ(wire::source_mac(sent[0].bytes), ghost_mac);
 }
 
+/// As IEEE 802.1D 7.7.1 and 802.1Q 8.6.3 have it: to all ports but the one it came from, and what is meant for the
+/// other end of a cable to none.
+TEST(Shard, FloodsAGhostsQuestionAndKeepsLldpAtItsCable) {
+  pipeline::ShardPlan plan = one_ghost_plan();
+  plan.ports = 3;
+  NullStreams streams;
+  ShardRig rig(plan, &streams);
+  Bytes packet(40);
+  auto* ip = mutable_overlay<wire::Ipv4Header>(packet);
+  ip->version_ihl = 0x45;
+  ip->total_length = 40;
+  ip->ttl = 64;
+  ip->protocol = 6;
+  ip->source = ghost_ip.v4_value();
+  ip->destination = other_ip.v4_value();
+  ip->checksum = wire::checksum_finish(wire::checksum_add(0, ConstBytes{packet}.first(20)));
+  rig.shard().receive_from_kernel(packet, rig.now());
+  rig.run_for(1us);
+  const auto sent = rig.take_sent();
+  ASSERT_EQ(sent.size(), 1U);
+  EXPECT_EQ(wire::destination_mac(sent[0].bytes), broadcast_mac);
+  EXPECT_EQ(wire::source_mac(sent[0].bytes), ghost_mac);
+  for (const std::uint8_t port : {1, 2}) {
+    FrameList& queue = rig.shard().to_peer(PortId{port});
+    Frame* copy = queue.pop_front();
+    ASSERT_NE(copy, nullptr);
+    EXPECT_EQ(Bytes(copy->data, copy->data + copy->size), sent[0].bytes);
+    rig.shard().release(*copy);
+    EXPECT_TRUE(queue.empty());
+  }
+
+  Bytes lldp = arp_request(node_mac, node_ip, other_ip);
+  const Mac nearest_bridge = *parse_mac("01:80:c2:00:00:0e");
+  std::memcpy(lldp.data(), nearest_bridge.octets.data(), 6);
+  lldp[12] = std::byte{0x88};
+  lldp[13] = std::byte{0xcc};
+  rig.receive(lldp);
+  rig.run_for(1us);
+  EXPECT_TRUE(rig.shard().to_peer(PortId{1}).empty() && rig.shard().to_peer(PortId{2}).empty());
+  EXPECT_EQ(rig.count(Drop::not_for_us), 1U);
+}
+
 // --- with a network between the port and the ghost: one switch, cables of 1 us, 500 ns in the switch ---
 
 pipeline::ShardPlan plan_with_switch(BitRate node_rate, BitRate ghost_rate) {
